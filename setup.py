@@ -4,7 +4,9 @@ import os
 
 from setuptools import find_packages, setup
 
-os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")  # the date of all files in a wheel; `make wheel` sets the commit's
+os.environ.setdefault(
+    "SOURCE_DATE_EPOCH", "1767225600"
+)  # the date of all files in a wheel; `make wheel` sets the commit's
 
 setup(
     packages=[*find_packages("src"), "saccade.recipes"],

@@ -101,9 +101,22 @@ def section(study: type[Claim], result: dict[str, Any], file: str) -> list[str]:
     claim, shows = FINDINGS[study.name]
     made = study("small", Path())
     columns = [one for one in study.columns if one.key not in NOISY]
-    values = {(row, one.key): result["figures"].get(f"{row}.{one.key}", []) for row in made.rows() for one in columns}
+    values = {
+        (row, one.key): result["figures"].get(f"{row}.{one.key}", [])
+        for row in made.rows()
+        for one in columns
+    }
     columns = [one for one in columns if any(values[row, one.key] for row in made.rows())]
-    rows = [[title, *(cell(values[row, one.key], one) for one in columns)] for row, title in made.rows().items()]
+    rows = [
+        [title, *(cell(values[row, one.key], one) for one in columns)]
+        for row, title in made.rows().items()
+    ]
     seeds = f"{len(result['seeds'])} seeds, {result['device']}"
     source = f"`{result['command']}` ({seeds}; [all numbers](../benchmarks/results/{file}))"
-    return [f"## {claim}", source, grid([["", *(one.title for one in columns)], *rows]), shows, f"*{study.honest}*"]
+    return [
+        f"## {claim}",
+        source,
+        grid([["", *(one.title for one in columns)], *rows]),
+        shows,
+        f"*{study.honest}*",
+    ]

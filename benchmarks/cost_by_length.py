@@ -20,7 +20,11 @@ FORMS = ("full", "window", "convolution", "lstm", "big-bird", "linear", "perform
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--lengths", default="512,1024,2048", type=lambda text: [int(one) for one in text.split(",")])
+    asked.add_argument(
+        "--lengths",
+        default="512,1024,2048",
+        type=lambda text: [int(one) for one in text.split(",")],
+    )
     asked.add_argument("--repeats", default=3, type=int)
     asked.add_argument("--result", default="cost-by-length")
     given = asked.parse_args()
@@ -29,10 +33,19 @@ def main() -> None:
         for form, mine in measure(FORMS, given.lengths).items():
             for what, values in mine.items():
                 if len(values) > 1 and what != "memory":
-                    found.setdefault(f"{form}.exponent_{what}", []).append(exponent(values, set(values)))
+                    found.setdefault(f"{form}.exponent_{what}", []).append(
+                        exponent(values, set(values))
+                    )
                 if what in ("path", "steps") and values:
-                    found.setdefault(f"{form}.{what}_{max(PATHS)}", []).append(float(values[max(values)]))
-    write_result(given.result, found, f"one block of width 64, {given.lengths} tokens", list(range(given.repeats)))
+                    found.setdefault(f"{form}.{what}_{max(PATHS)}", []).append(
+                        float(values[max(values)])
+                    )
+    write_result(
+        given.result,
+        found,
+        f"one block of width 64, {given.lengths} tokens",
+        list(range(given.repeats)),
+    )
     print(f"written: {Path('benchmarks/results') / given.result}.json")
 
 

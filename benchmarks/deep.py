@@ -27,12 +27,27 @@ from saccade.training.update import Update
 from saccade.training.update_capture import CapturedUpdate
 
 RESIDUALS = ("post-norm", "pre-norm", "deepnorm")
-PHRASEBOOK = {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 3000, "dev": 100, "test": 0}}
+PHRASEBOOK = {
+    "train": "phrasebook:train",
+    "dev": "phrasebook:dev",
+    "phrasebook": {"train": 3000, "dev": 100, "test": 0},
+}
 
 
 def recipe(options: argparse.Namespace, residual: str, depth: int, seed: int = 0) -> dict[str, Any]:
-    sizes = {"dim": options.dim, "hidden": 2 * options.dim, "depth": depth, "heads": 2, "dropout": 0.0, "tied": False}
-    alone = {"task": "language-modelling", "language": {"block": 64}} if options.family == "transformer-decoder" else {}
+    sizes = {
+        "dim": options.dim,
+        "hidden": 2 * options.dim,
+        "depth": depth,
+        "heads": 2,
+        "dropout": 0.0,
+        "tied": False,
+    }
+    alone = (
+        {"task": "language-modelling", "language": {"block": 64}}
+        if options.family == "transformer-decoder"
+        else {}
+    )
     return {
         **alone,
         "data": PHRASEBOOK,
@@ -54,14 +69,25 @@ def train(options: argparse.Namespace, residual: str, depth: int, seed: int) -> 
     for epoch in itertools.count():
         for plan in work.epoch(epoch)[: options.updates - len(losses)]:
             batch = work.batch(plan)
-            [loss], _ = update([(batch, 1)], batch.tokens, options.rate * min(1.0, (len(losses) + 1) / options.warmup))
+            [loss], _ = update(
+                [(batch, 1)],
+                batch.tokens,
+                options.rate * min(1.0, (len(losses) + 1) / options.warmup),
+            )
             losses.append(float(loss))
         if len(losses) == options.updates:
             break
     last = losses[-min(10, len(losses)) :]
-    found = {"loss_first": losses[0], "loss_last": sum(last) / len(last), "loss_dev": work.evaluate(system.model.eval())["loss"]}
+    found = {
+        "loss_first": losses[0],
+        "loss_last": sum(last) / len(last),
+        "loss_dev": work.evaluate(system.model.eval())["loss"],
+    }
     if not all(map(math.isfinite, found.values())):
-        found = {"loss_first": losses[0], "diverged_at": next(n for n, one in enumerate(losses, 1) if not math.isfinite(one))}
+        found = {
+            "loss_first": losses[0],
+            "diverged_at": next(n for n, one in enumerate(losses, 1) if not math.isfinite(one)),
+        }
     return {
         **found,
         "parameters": sum(parameter.numel() for parameter in system.model.parameters()),
@@ -83,8 +109,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--depths", type=int, nargs="+", default=[18, 100, 200])
     parser.add_argument("--residuals", nargs="+", default=list(RESIDUALS))
-    parser.add_argument("--family", choices=("transformer-decoder", "transformer"), default="transformer-decoder")
-    for name, default in {"updates": 100, "dim": 32, "tokens": 512, "warmup": 1, "seeds": 1}.items():
+    parser.add_argument(
+        "--family", choices=("transformer-decoder", "transformer"), default="transformer-decoder"
+    )
+    for name, default in {
+        "updates": 100,
+        "dim": 32,
+        "tokens": 512,
+        "warmup": 1,
+        "seeds": 1,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--rate", type=float, default=0.002)
     parser.add_argument("--device", default="cpu")
@@ -104,10 +138,19 @@ def main() -> None:
                     {name: round(value, 3) for name, value in found.items()},
                     flush=True,
                 )
-    notes = "loss per character in nats, of the first and the last 10 updates and on the dev set; " + (
-        "by_frequency: of a model that knows how often each occurs and nothing else"
+    notes = (
+        "loss per character in nats, of the first and the last 10 updates and on the dev set; "
+        + ("by_frequency: of a model that knows how often each occurs and nothing else")
     )
-    print(write_result(options.result, figures, seeds=list(range(options.seeds)), notes=notes, folder=options.out))
+    print(
+        write_result(
+            options.result,
+            figures,
+            seeds=list(range(options.seeds)),
+            notes=notes,
+            folder=options.out,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,16 @@ def main() -> None:
         print(seed, found[-1], flush=True)
     figures = {name: [one[name] for one in found] for name in found[0] if name != "out"}
     notes = "seconds are of the whole demo after installation: both trainings, evaluation, pictures"
-    print(write_result("demo", figures, "phrasebook-fixed-context, phrasebook-bahdanau", SEEDS, notes=notes, folder=options.out))
+    print(
+        write_result(
+            "demo",
+            figures,
+            "phrasebook-fixed-context, phrasebook-bahdanau",
+            SEEDS,
+            notes=notes,
+            folder=options.out,
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,11 @@ from saccade.training.loop import Watcher
 
 TEXTS = 3000  # without labels
 UPDATES = {"causal": 1000, "masked": 1000, "denoising": 250, "permutation": 500}  # of pretraining
-SHARES = {"masked": 0.3, "denoising": 0.5, "permutation": 0.8}  # of the tokens are asked for; of a causal model all are
+SHARES = {
+    "masked": 0.3,
+    "denoising": 0.5,
+    "permutation": 0.8,
+}  # of the tokens are asked for; of a causal model all are
 SIZES = {"dim": 48, "hidden": 96, "depth": 1, "heads": 4}
 FAMILIES = {
     "causal": {"family": "transformer-decoder", **SIZES},
@@ -45,7 +49,11 @@ def pretraining(objective: str) -> dict[str, Any]:
         "task": "language-modelling",
         "data": data(TEXTS),
         "vocabulary": {"kind": "words"},
-        "language": {"objective": objective, "block": 48, **({"share": SHARES[objective]} if objective in SHARES else {})},
+        "language": {
+            "objective": objective,
+            "block": 48,
+            **({"share": SHARES[objective]} if objective in SHARES else {}),
+        },
         "model": FAMILIES[objective],
         "training": {**training(UPDATES[objective]), "tokens": 1000},
     }
@@ -62,11 +70,19 @@ def labeled(objective: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def training(updates: int) -> dict[str, Any]:
     each = max(updates // 2, 1)
-    shared = {"learning_rate": 0.005, "schedule": "cosine", "warmup": updates // 10, "smoothing": 0.0, "threads": 1}
+    shared = {
+        "learning_rate": 0.005,
+        "schedule": "cosine",
+        "warmup": updates // 10,
+        "smoothing": 0.0,
+        "threads": 1,
+    }
     return {"updates": updates, **shared, "evaluate_every": each, "checkpoint_every": updates}
 
 
-def trained(name: str, values: dict[str, Any], seed: int, out: Path) -> tuple[Path, dict[str, float]]:
+def trained(
+    name: str, values: dict[str, Any], seed: int, out: Path
+) -> tuple[Path, dict[str, float]]:
     """The run of a recipe, made unless it is there, and its metrics."""
     made, watcher = recipes.recipe({**values, "seed": seed, "device": "cpu"}), Watcher()
     run = run_folder(out / f"{name}-{seed}", made, watcher)
@@ -76,7 +92,9 @@ def trained(name: str, values: dict[str, Any], seed: int, out: Path) -> tuple[Pa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--labeled", type=int, default=15, help="sentences")
     parser.add_argument("--updates", type=int, default=60, help="with labels")
     parser.add_argument("--seeds", type=int, default=3)
@@ -87,9 +105,13 @@ def main() -> None:
     figures: dict[str, Any] = {}
     for objective in options.objectives:
         for seed in range(options.seeds):
-            first, before = trained(f"{objective}-pretraining", pretraining(objective), seed, options.out)
+            first, before = trained(
+                f"{objective}-pretraining", pretraining(objective), seed, options.out
+            )
             with_labels = labeled(objective, options)
-            _, tuned = trained(objective, {**with_labels, "start_from": str(first)}, seed, options.out)
+            _, tuned = trained(
+                objective, {**with_labels, "start_from": str(first)}, seed, options.out
+            )
             scratch = {**with_labels, "vocabulary": {"kind": "words"}}
             _, alone = trained(f"{objective}-scratch", scratch, seed, options.out)
             for name, value in (
@@ -100,9 +122,13 @@ def main() -> None:
             ):
                 figures.setdefault(name, []).append(value)
     if options.result:
-        rows = [row for objective in options.objectives for row in (objective, f"{objective}-scratch")]
+        rows = [
+            row for objective in options.objectives for row in (objective, f"{objective}-scratch")
+        ]
         best = max(rows, key=lambda row: sum(figures[f"{row}.accuracy"]))
-        write_result(options.result, {"best": best, **figures}, " ".join(rows), list(range(options.seeds)))
+        write_result(
+            options.result, {"best": best, **figures}, " ".join(rows), list(range(options.seeds))
+        )
 
 
 if __name__ == "__main__":

@@ -30,21 +30,28 @@ def seconds(model: torch.nn.Module, tokens: torch.Tensor, opened: bool) -> tuple
         model(tokens)
     took = time.process_time() - start
     kept = {
-        one.untyped_storage().data_ptr(): one for looks in seen.values() for call in looks.calls for one in (call.q, call.key)
+        one.untyped_storage().data_ptr(): one
+        for looks in seen.values()
+        for call in looks.calls
+        for one in (call.q, call.key)
     }
     return took, sum(one.untyped_storage().nbytes() for one in kept.values())
 
 
 @torch.no_grad()
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--result", help="write benchmarks/results/NAME.json")
     given = options.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     found = {}
     for implementation in ("sdpa", "eager"):
-        model = transformers.GPT2Model(transformers.GPT2Config(attn_implementation=implementation)).eval()
+        model = transformers.GPT2Model(
+            transformers.GPT2Config(attn_implementation=implementation)
+        ).eval()
         tokens = torch.randint(0, 50000, (1, LENGTH))
         seconds(model, tokens, True)
         runs = {opened: [] for opened in (False, True)}
@@ -66,7 +73,9 @@ def main() -> None:
         print(implementation, found[implementation])
     if given.result:
         write_result(
-            given.result, {"foreign": found}, notes=f"GPT-2 small, random weights, 1 × {LENGTH} tokens, {REPEATS} runs each"
+            given.result,
+            {"foreign": found},
+            notes=f"GPT-2 small, random weights, 1 × {LENGTH} tokens, {REPEATS} runs each",
         )
 
 

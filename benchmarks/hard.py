@@ -38,7 +38,9 @@ SIZES = [
 ]
 
 
-def least_times(runs: dict[str, Callable[[], Any]], device: torch.device, seconds: float) -> dict[str, float]:
+def least_times(
+    runs: dict[str, Callable[[], Any]], device: torch.device, seconds: float
+) -> dict[str, float]:
     """Microseconds of the fastest of many calls of each, one after another in turns: what disturbs one disturbs all."""
     least = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
@@ -66,7 +68,9 @@ def measure(sizes: tuple[int, ...], device: torch.device, seconds: float) -> dic
     batch, heads, queries, keys, width = sizes
     q, k, v = (torch.randn(batch, heads, n, width, device=device) for n in (queries, keys, keys))
     mask = masks.padding([keys] * batch).prepare(batch, heads, queries, keys, device)
-    found: dict[str, Any] = dict(zip(("batch", "heads", "queries", "keys", "width"), sizes, strict=True))
+    found: dict[str, Any] = dict(
+        zip(("batch", "heads", "queries", "keys", "width"), sizes, strict=True)
+    )
     kinds: dict[str, scores.Score] = {"dot": scores.ScaledDot()}
     if queries == 1 and keys <= 4096:  # the additive score holds a vector for each pair
         kinds["additive"] = scores.Additive(width, width)
@@ -76,7 +80,10 @@ def measure(sizes: tuple[int, ...], device: torch.device, seconds: float) -> dic
             mechanism = Mechanism(score, normalize).to(device).eval()
             call = call_of(q, mechanism.prepare(k, v), mechanism, mask, None, 0.0)
             found[f"{kind}_{name}_backend"] = which_backend(q, k, mechanism, mask, v).chosen
-            runs |= {f"{kind}_{name}": partial(backends.run, call), f"{kind}_{name}_eager": partial(backends.run, call, "eager")}
+            runs |= {
+                f"{kind}_{name}": partial(backends.run, call),
+                f"{kind}_{name}_eager": partial(backends.run, call, "eager"),
+            }
         found |= least_times(runs, device, seconds)
     scored, index = q @ k.transpose(-2, -1), (batch, heads, queries, width)
     both = {
@@ -95,7 +102,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     device, seconds = torch.device(given.device), 0.02 if given.quick else 2.0
-    chosen = [one for one in SIZES if one[0] * one[1] * one[2] * one[3] < 10_000] if given.quick else SIZES
+    chosen = (
+        [one for one in SIZES if one[0] * one[1] * one[2] * one[3] < 10_000]
+        if given.quick
+        else SIZES
+    )
     rows = {"-".join(map(str, sizes)): measure(sizes, device, seconds) for sizes in chosen}
     for row in rows.values():
         print("  ".join(f"{name} {value}" for name, value in row.items()))

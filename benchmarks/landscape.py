@@ -29,11 +29,19 @@ def main() -> None:
         for name, residual in RESIDUALS.items():
             with tempfile.TemporaryDirectory() as folder:
                 system = train(residual, DEPTH, UPDATES, seed, Path(folder))
-            values, row = surface(system.model, loss_of(system), STEPS, seed), name.replace(" ", "-")
+            values, row = (
+                surface(system.model, loss_of(system), STEPS, seed),
+                name.replace(" ", "-"),
+            )
             rim = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean()
             found.setdefault(f"{row}.loss", []).append(float(values[2, 2]))
             found.setdefault(f"{row}.rise", []).append(float(rim - values[2, 2]))
-    write_result("landscape", found, f"draw landscape, {DEPTH} layers, {UPDATES} updates", list(range(given.seeds)))
+    write_result(
+        "landscape",
+        found,
+        f"draw landscape, {DEPTH} layers, {UPDATES} updates",
+        list(range(given.seeds)),
+    )
 
 
 if __name__ == "__main__":

@@ -42,13 +42,24 @@ def main() -> None:
     for file, (name, title, rows) in PICTURES.items():
         path = ROOT / f"benchmarks/results/{name}.json"
         if not path.is_file():
-            sys.exit(f"{path} is missing; `python benchmarks/systems.py --only S5 D7 --record` makes it")
+            sys.exit(
+                f"{path} is missing; `python benchmarks/systems.py --only S5 D7 --record` makes it"
+            )
         figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
         of = {
-            shown: {key.removeprefix(f"{row}."): values for key, values in figures.items() if key.startswith(f"{row}.")}
+            shown: {
+                key.removeprefix(f"{row}."): values
+                for key, values in figures.items()
+                if key.startswith(f"{row}.")
+            }
             for row, shown in rows.items()
         }
-        made = lines(by_length(of), "words in the source, mean of each quarter of the test set", "BLEU", title)
+        made = lines(
+            by_length(of),
+            "words in the source, mean of each quarter of the test set",
+            "BLEU",
+            title,
+        )
         made.savefig(ROOT / "docs" / file, dpi=120)
 
 

@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(
-    model: str, data: str = "shapes:test", count: str = "4", out: str = str(ROOT / "docs/images/shapes-captions.png")
+    model: str,
+    data: str = "shapes:test",
+    count: str = "4",
+    out: str = str(ROOT / "docs/images/shapes-captions.png"),
 ) -> None:
     system = api.load(model)
     documents, right = [], 0
@@ -40,5 +43,7 @@ def main(
 
 if __name__ == "__main__":
     if not 2 <= len(sys.argv) <= 5:
-        sys.exit("expected MODEL [DATA] [COUNT] [FILE.png]; train one with: saccade train shapes-captions-soft")
+        sys.exit(
+            "expected MODEL [DATA] [COUNT] [FILE.png]; train one with: saccade train shapes-captions-soft"
+        )
     main(*sys.argv[1:])

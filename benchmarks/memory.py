@@ -30,7 +30,9 @@ COMMANDS = {
 def watch(command: list[str], lines: int) -> dict[str, Any]:
     """Runs a command and follows its resident memory, by the lines it has printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
     assert process.stdout is not None
     early, most, count, begun = 0.0, 0.0, 0, time.perf_counter()
     for line in process.stdout:
@@ -63,9 +65,15 @@ def main() -> None:
                 file.write(f"the cat {'saw ' * (n % 4)}a dog\n")
         for verb, (kind, rest) in COMMANDS.items():
             words = [word.format(path) for word in rest]
-            found[verb] = watch([sys.executable, "-m", "saccade", verb, str(good[kind]), *words], lines)
+            found[verb] = watch(
+                [sys.executable, "-m", "saccade", verb, str(good[kind]), *words], lines
+            )
             print(verb, found[verb], flush=True)
-    write_result("memory", found, notes="resident memory of commands on a large file, by benchmarks/memory.py")
+    write_result(
+        "memory",
+        found,
+        notes="resident memory of commands on a large file, by benchmarks/memory.py",
+    )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ from saccade.training.flops import counter
 
 NAME = "operations"
 ROWS, SOURCE, TARGET = 128, 512, 114  # a batch of pretraining: texts, tokens read and written
-START, END = "<!-- modifications: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of modifications -->"
+START, END = (
+    "<!-- modifications: made by `python benchmarks/tables.py`, checked by a test -->",
+    "<!-- end of modifications -->",
+)
 
 
 def measure(row: str) -> dict[str, float]:
@@ -33,12 +36,17 @@ def measure(row: str) -> dict[str, float]:
         with counter(lookups=True) as counted:
             model(source, torch.full((ROWS,), SOURCE), target)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return {"parameters": round(parameters / 1e6, 2), "operations": round(counted.get_total_flops() / 2e12, 2)}
+    return {
+        "parameters": round(parameters / 1e6, 2),
+        "operations": round(counted.get_total_flops() / 2e12, 2),
+    }
 
 
 def page(root: Path) -> str:
     """docs/operations.md with the recorded counts of all rows."""
-    found = json.loads((root / "benchmarks/results" / f"{NAME}.json").read_text(encoding="utf-8"))["figures"]
+    found = json.loads((root / "benchmarks/results" / f"{NAME}.json").read_text(encoding="utf-8"))[
+        "figures"
+    ]
     lines = [
         "| row | M parameters, paper | here | T operations, paper | here | why they differ |",
         "|---|---:|---:|---:|---:|---|",

@@ -36,7 +36,9 @@ def before(name: str, german: bool) -> str:
 def below_thousand(number: int, german: bool) -> str:
     ones, tens = (GERMAN, GERMAN_TENS) if german else (ENGLISH, ENGLISH_TENS)
     names, hundreds, rest = ones.split(), number // 100, number % 100
-    words = [before(names[hundreds], german), "hundert" if german else "hundred"] if hundreds else []
+    words = (
+        [before(names[hundreds], german), "hundert" if german else "hundred"] if hundreds else []
+    )
     if rest >= 20:
         ten, one = tens.split()[rest // 10], rest % 10
         both = [before(names[one], german), "und", ten] if german else [ten, names[one]]
@@ -49,7 +51,11 @@ def below_thousand(number: int, german: bool) -> str:
 def in_words(number: int, german: bool) -> str:
     """A number of at most nine digits: its millions, thousands and the rest."""
     words = list[str]()
-    for size, name in ((10**6, "millionen" if german else "million"), (1000, "tausend" if german else "thousand"), (1, "")):
+    for size, name in (
+        (10**6, "millionen" if german else "million"),
+        (1000, "tausend" if german else "thousand"),
+        (1, ""),
+    ):
         if here := number // size % 1000:
             *more, last = below_thousand(here, german).split()
             words += [*more, before(last, german) if name else last, *[name] * bool(name)]
@@ -74,8 +80,19 @@ def recipe(folder: Path, family: str, updates: int) -> config.Recipe:
             "vocabulary": {"kind": "words"},
             "model": {"family": family, "dim": 48, "hidden": 64, "dropout": 0.0},
             "training": {
-                **{"updates": updates, "tokens": 1000, "learning_rate": 0.01, "schedule": "cosine", "warmup": updates // 10},
-                **{"smoothing": 0.0, "threads": 1, "evaluate_every": updates, "checkpoint_every": updates},
+                **{
+                    "updates": updates,
+                    "tokens": 1000,
+                    "learning_rate": 0.01,
+                    "schedule": "cosine",
+                    "warmup": updates // 10,
+                },
+                **{
+                    "smoothing": 0.0,
+                    "threads": 1,
+                    "evaluate_every": updates,
+                    "checkpoint_every": updates,
+                },
             },
             "device": "cpu",
         }
@@ -83,18 +100,28 @@ def recipe(folder: Path, family: str, updates: int) -> config.Recipe:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--updates", type=int, default=250)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/own-text"))
     parser.add_argument("--result", default="")
     options = parser.parse_args()
     write_files(options.out)
-    recipes = {family: recipe(options.out, family, options.updates) for family in ("bahdanau", "fixed-context")}
+    recipes = {
+        family: recipe(options.out, family, options.updates)
+        for family in ("bahdanau", "fixed-context")
+    }
     seeds = list(range(options.seeds))
     rows = compare(recipes, seeds, options.out / "runs", lambda *_: nullcontext(Watcher()))
-    english, german = ((options.out / f"test.{name}").read_text(encoding="utf-8").splitlines() for name in ("en", "de"))
-    figures = for_result(rows, "bleu", higher=True) | {"copying.bleu": [scores(english, german)["bleu"]] * len(seeds)}
+    english, german = (
+        (options.out / f"test.{name}").read_text(encoding="utf-8").splitlines()
+        for name in ("en", "de")
+    )
+    figures = for_result(rows, "bleu", higher=True) | {
+        "copying.bleu": [scores(english, german)["bleu"]] * len(seeds)
+    }
     for name in ("bahdanau.bleu", "fixed-context.bleu", "copying.bleu"):
         print(name, *(f"{value:.1f}" for value in figures[name]))
     if options.result:

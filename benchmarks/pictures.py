@@ -13,15 +13,24 @@ import sys
 from text import Job, main
 
 CAPTIONERS = ("soft", "hard", "fixed", "transformer")
-XU_2015 = {"soft": (67.0, 44.8, 29.9, 19.5), "hard": (67.0, 45.7, 31.4, 21.3)}  # BLEU-1 to 4, from whole images
+XU_2015 = {
+    "soft": (67.0, 44.8, 29.9, 19.5),
+    "hard": (67.0, 45.7, 31.4, 21.3),
+}  # BLEU-1 to 4, from whole images
 SOURCE = "Xu et al. 2015, Show Attend and Tell, Table 1"
 PEERS = " ".join(
-    f"--peer 'Xu-2015-{name}:bleu_{n}={bleu}@{SOURCE}'" for name, each in XU_2015.items() for n, bleu in enumerate(each, 1)
+    f"--peer 'Xu-2015-{name}:bleu_{n}={bleu}@{SOURCE}'"
+    for name, each in XU_2015.items()
+    for n, bleu in enumerate(each, 1)
 )
 
 JOBS: dict[str, Job] = {
-    "shapes-captions": Job([f"shapes-captions-{name}" for name in CAPTIONERS], 1, first="shapes-captions-soft"),
-    "shapes-captions-cpu": Job([f"shapes-captions-{name}" for name in CAPTIONERS[:2]], 1, first="shapes-captions-soft"),
+    "shapes-captions": Job(
+        [f"shapes-captions-{name}" for name in CAPTIONERS], 1, first="shapes-captions-soft"
+    ),
+    "shapes-captions-cpu": Job(
+        [f"shapes-captions-{name}" for name in CAPTIONERS[:2]], 1, first="shapes-captions-soft"
+    ),
     "flickr8k": Job([f"flickr8k-{name}" for name in CAPTIONERS], 1, f"--beam 5 {PEERS}"),
 }
 

@@ -29,7 +29,22 @@ from playwright.sync_api import sync_playwright
 from saccade.results import write_result
 
 RUNS, WORDS, LONG = 10, 30, 2000
-VOCABULARY = ["the", "black", "cat", "and", "a", "small", "dog", "saw", "the", "old", "house", "near", "green", "park"]
+VOCABULARY = [
+    "the",
+    "black",
+    "cat",
+    "and",
+    "a",
+    "small",
+    "dog",
+    "saw",
+    "the",
+    "old",
+    "house",
+    "near",
+    "green",
+    "park",
+]
 OPTIONS = ["--port", "0", "--json", "--longest-text", "20000", "--most-tokens", "2048"]
 LAYER = "encoder.1.mixer"
 # Scrolls the window so many pixels each frame along its diagonal; gives the milliseconds between frames, and those of the page's own work
@@ -84,7 +99,9 @@ def service(models: list[str]) -> Iterator[str]:
 def chromium() -> Iterator[Any]:
     with sync_playwright() as driver:
         own = Path(driver.chromium.executable_path)
-        path = str(own) if own.exists() else shutil.which("chromium") or shutil.which("google-chrome")
+        path = (
+            str(own) if own.exists() else shutil.which("chromium") or shutil.which("google-chrome")
+        )
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -145,9 +162,16 @@ def time_scrolling(page: Any) -> dict[str, Any]:
         for run, pixels in (("first", 40), ("second", 40), ("still", 0)):
             page.locator(".window").evaluate("(box) => box.scrollTo(0, 0)")
             frames, work = page.locator(".window").evaluate(SCROLL, pixels)
-            late = {"longest_frame_ms": round(max(frames), 1), "frames_over_50_ms": sum(one > 50 for one in frames)}
+            late = {
+                "longest_frame_ms": round(max(frames), 1),
+                "frames_over_50_ms": sum(one > 50 for one in frames),
+            }
             own = {"longest_work_ms": round(max(work, default=0.0), 1)}
-            found[f"{zoom} px, {run}"] = {"median_frame_ms": round(statistics.median(frames), 1), **late, **own}
+            found[f"{zoom} px, {run}"] = {
+                "median_frame_ms": round(statistics.median(frames), 1),
+                **late,
+                **own,
+            }
     return found
 
 
@@ -165,7 +189,10 @@ def measure(models: list[str], out: Path) -> None:
         violations = count_violations(page)
         frames = time_scrolling(page)
         moving = [one for name, one in frames.items() if "still" not in name]
-        sums = {"frames": 299 * len(moving), "frames_over_50_ms": sum(one["frames_over_50_ms"] for one in moving)}
+        sums = {
+            "frames": 299 * len(moving),
+            "frames_over_50_ms": sum(one["frames_over_50_ms"] for one in moving),
+        }
         sums["longest_work_ms"] = max(one["longest_work_ms"] for one in moving)
         figures = {
             "words": WORDS, **painted, "longest_first_paint_ms": max(painted["text_ms"]), "longest_view_ms": max(painted["view_ms"]),
@@ -176,14 +203,25 @@ def measure(models: list[str], out: Path) -> None:
         "milliseconds from the click to the frame with the translation and with its view; milliseconds between frames of scrolling, "
         "and of the page's own work in them"
     )
-    print(write_result("serve-page", figures, "phrasebook-transformer, reviews-transformer", [0], notes=notes, folder=out))
+    print(
+        write_result(
+            "serve-page",
+            figures,
+            "phrasebook-transformer, reviews-transformer",
+            [0],
+            notes=notes,
+            folder=out,
+        )
+    )
 
 
 def save(page: Any, out: Path, name: str, within: str = "", whole: bool = True) -> None:
     """A small PNG: of 256 colors, which is enough for a page."""
     data = page.locator(within).screenshot() if within else page.screenshot(full_page=whole)
     with Image.open(io.BytesIO(data)) as image:
-        small = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(
+            256, Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE
+        )
         small.save(out / f"page-{name}.png", optimize=True)
     print(out / f"page-{name}.png", (out / f"page-{name}.png").stat().st_size)
 
@@ -192,7 +230,14 @@ def pictures(models: list[str], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with service(models) as url, chromium() as browser:
         page = opened(browser, url)
-        for task, example in (("translate", 3), ("tag", 3), ("classify", 3), ("generate", 2), ("caption", 0), ("answer", 0)):
+        for task, example in (
+            ("translate", 3),
+            ("tag", 3),
+            ("classify", 3),
+            ("generate", 2),
+            ("caption", 0),
+            ("answer", 0),
+        ):
             choice = page.locator(f"#tasks input[value={task}]")
             if not choice.count():
                 continue

@@ -36,7 +36,12 @@ from saccade.results import write_result
 
 TRAINED = Path("runs/serving")
 RECIPE = "phrasebook-transformer"
-SETTINGS = ["model.family=transformer-base", "training.updates=400", "training.tokens=1500", "training.warmup=100"]
+SETTINGS = [
+    "model.family=transformer-base",
+    "training.updates=400",
+    "training.tokens=1500",
+    "training.warmup=100",
+]
 SETTINGS += ["training.evaluate_every=400", "data.phrasebook.train=6000", "data.phrasebook.dev=100"]
 HERE = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -59,7 +64,9 @@ class Client:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         self.writer.write(sent)
         head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
-        body = await self.reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+        body = await self.reader.readexactly(
+            int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        )
         if b"connection: close" in head:
             self.close()
         return int(head[9:12]), body
@@ -84,12 +91,28 @@ def started(command: list[str]) -> Iterator[tuple[int, int]]:
 
 def saccade(model: Path, *options: str) -> Any:
     return started(
-        [sys.executable, "-m", "saccade", "serve", f"en-fr={model}", "--port", "0", "--device", "cpu", "--json", *options]
+        [
+            sys.executable,
+            "-m",
+            "saccade",
+            "serve",
+            f"en-fr={model}",
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+            "--json",
+            *options,
+        ]
     )
 
 
 async def clients(
-    port: int, count: int, seconds: float, bodies: list[bytes], check: Callable[[int, int, bytes], Any]
+    port: int,
+    count: int,
+    seconds: float,
+    bodies: list[bytes],
+    check: Callable[[int, int, bytes], Any],
 ) -> list[float]:
     """The times of all answers to some clients, each of which asks again as soon as it is answered."""
     times: list[float] = []
@@ -141,20 +164,35 @@ def load(work: Work, options: argparse.Namespace) -> dict[str, Any]:
     with many as (_, port), saccade(work.folder) as (_, single), started(peer) as (_, other):
         alone, lone = asyncio.run(side_by_side(work, port))
         rates, same = dict[str, list[float]](), Counter[bool]()
-        check = {"ctranslate2": lambda n, _, body: same.update([json.loads(body)["text"] == work.expected[n]])}
+        check = {
+            "ctranslate2": lambda n, _, body: same.update(
+                [json.loads(body)["text"] == work.expected[n]]
+            )
+        }
         for _, count in itertools.product(range(3), (1, 32)):
             for name, where in (("saccade", port), ("one_process", single), ("ctranslate2", other)):
                 begun = time.perf_counter()
-                times = asyncio.run(clients(where, count, seconds, work.bodies, check.get(name, work.check)))
-                rates.setdefault(f"{name}_{count}", []).append(len(times) / (time.perf_counter() - begun))
+                times = asyncio.run(
+                    clients(where, count, seconds, work.bodies, check.get(name, work.check))
+                )
+                rates.setdefault(f"{name}_{count}", []).append(
+                    len(times) / (time.perf_counter() - begun)
+                )
     rate = {name: statistics.median(found) for name, found in rates.items()}
     ratio = {
         name: [b / a for a, b in zip(rates[f"{name}_1"], rates[f"{name}_32"], strict=True)]
         for name in ("saccade", "one_process", "ctranslate2")
     }
     found: dict[str, Any] = {"processes": cores}
-    for name, before in (("saccade", ""), ("one_process", "one_process_"), ("ctranslate2", "ctranslate2_")):
-        found[f"{before}per_second_1_client"], found[f"{before}per_second_32_clients"] = rate[f"{name}_1"], rate[f"{name}_32"]
+    for name, before in (
+        ("saccade", ""),
+        ("one_process", "one_process_"),
+        ("ctranslate2", "ctranslate2_"),
+    ):
+        found[f"{before}per_second_1_client"], found[f"{before}per_second_32_clients"] = (
+            rate[f"{name}_1"],
+            rate[f"{name}_32"],
+        )
         found[f"{before}throughput_ratio"] = statistics.median(ratio[name])
     return {
         **found,
@@ -196,17 +234,23 @@ def serve_peer(model: Path) -> None:
     spec.validate()
     with tempfile.TemporaryDirectory() as folder:
         spec.save(folder)
-        translator = ctranslate2.Translator(folder, compute_type="float32", intra_threads=1, inter_threads=1)
+        translator = ctranslate2.Translator(
+            folder, compute_type="float32", intra_threads=1, inter_threads=1
+        )
     names = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{id}" for id in range(4, len(target)))]
     ids, app, given = {name: id for id, name in enumerate(names)}, FastAPI(), Body(embed=True)
 
     @app.post("/v1/translate")
     def translate(text: str = given) -> dict[str, str]:
         words = [names[id] for id in [*source.encode_ids([text])[0], source.eos]]
-        found = translator.translate_batch([words], beam_size=1, max_decoding_length=lengths.limit(len(words)))
+        found = translator.translate_batch(
+            [words], beam_size=1, max_decoding_length=lengths.limit(len(words))
+        )
         return {"text": target.decode([ids[word] for word in found[0].hypotheses[0]])}
 
-    here = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without Nagle's algorithm, as uvicorn's own
+    here = socket.socket(
+        socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # without Nagle's algorithm, as uvicorn's own
     here.bind(("127.0.0.1", 0))
     print(json.dumps({"url": f"http://127.0.0.1:{here.getsockname()[1]}"}), flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run([here])
@@ -220,7 +264,9 @@ def overload(work: Work, options: argparse.Namespace) -> dict[str, Any]:
         before = statistics.median(asyncio.run(clients(port, 1, 5, work.bodies[:1], work.check)))
         work.counts.clear()
         size = memory(process)
-        surplus, accepted, largest, back = asyncio.run(arrivals(work, port, process, 4 * capacity, options.seconds, 1.5 * before))
+        surplus, accepted, largest, back = asyncio.run(
+            arrivals(work, port, process, 4 * capacity, options.seconds, 1.5 * before)
+        )
     refused = work.counts["429"] + work.counts["503"]
     return {
         "capacity_per_second": capacity,
@@ -291,7 +337,9 @@ def launch(model: Path) -> None:
     for line in sys.stdin:
         child = os.fork()
         if not child:
-            os._exit(serve(Settings({"en-fr": model}, port=int(line), device="cpu"), lambda where: None))
+            os._exit(
+                serve(Settings({"en-fr": model}, port=int(line), device="cpu"), lambda where: None)
+            )
         print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
@@ -319,7 +367,14 @@ async def restarts(work: Work, options: argparse.Namespace) -> dict[str, Any]:
 
     pipe = asyncio.subprocess.PIPE
     launcher = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, "launch", "--model", str(work.folder), stdin=pipe, stdout=pipe, env=HERE
+        sys.executable,
+        __file__,
+        "launch",
+        "--model",
+        str(work.folder),
+        stdin=pipe,
+        stdout=pipe,
+        env=HERE,
     )
     assert launcher.stdin is not None
     assert launcher.stdout is not None
@@ -338,12 +393,26 @@ async def restarts(work: Work, options: argparse.Namespace) -> dict[str, Any]:
     launcher.stdin.close()
     await launcher.wait()
     kinds = {name: work.counts[name] for name in ("right", "wrong", "lost", "503", "429")}
-    return {"restarts": options.restarts, **kinds, "exit_codes": dict(codes), "seconds_to_end": max(seconds)}
+    return {
+        "restarts": options.restarts,
+        **kinds,
+        "exit_codes": dict(codes),
+        "seconds_to_end": max(seconds),
+    }
 
 
 def trained(options: argparse.Namespace) -> Path:
     if options.model is None and not (TRAINED / "best").exists():
-        command = [sys.executable, "-m", "saccade", "train", RECIPE, *SETTINGS, "--out", str(TRAINED)]
+        command = [
+            sys.executable,
+            "-m",
+            "saccade",
+            "train",
+            RECIPE,
+            *SETTINGS,
+            "--out",
+            str(TRAINED),
+        ]
         subprocess.run(command, check=True)
     return options.model or TRAINED
 

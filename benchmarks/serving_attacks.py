@@ -29,7 +29,11 @@ from PIL import Image
 from serving import HERE
 
 MIB = 2**20
-JSON, PLAIN, PARTS = "application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"
+JSON, PLAIN, PARTS = (
+    "application/json",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=b",
+)
 PICTURE_ROUTES = ("/v1/caption", "/v1/answer", "/v1/classify", "/v1/look")
 SENTENCE = " ".join(f"w{n}" for n in range(30))
 DOG = {"text": "a dog"}
@@ -40,9 +44,23 @@ class Target:
 
     def __init__(self, models: list[str], *options: str, files: int = 4096) -> None:
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 – closed with the target
-        words = [sys.executable, "-m", "saccade", "serve", *models, "--port", "0", "--device", "cpu", "--json", *options]
+        words = [
+            sys.executable,
+            "-m",
+            "saccade",
+            "serve",
+            *models,
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+            "--json",
+            *options,
+        ]
         limited = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", *words]
-        self.process = subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=self.log, text=True, env=HERE)
+        self.process = subprocess.Popen(
+            limited, stdout=subprocess.PIPE, stderr=self.log, text=True, env=HERE
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.port = int(json.loads(line)["url"].rpartition(":")[2]) if line else 0
@@ -66,17 +84,26 @@ class Target:
 
     def workers(self) -> list[int]:
         return [
-            int(one) for path in Path(f"/proc/{self.process.pid}/task").glob("*/children") for one in path.read_text().split()
+            int(one)
+            for path in Path(f"/proc/{self.process.pid}/task").glob("*/children")
+            for one in path.read_text().split()
         ]
 
     def said(self) -> str:
         return Path(self.log.name).read_text()
 
-    def ask(self, method: str, path: str, body: Any = None, kind: str = JSON, **headers: str) -> tuple[int, bytes]:
+    def ask(
+        self, method: str, path: str, body: Any = None, kind: str = JSON, **headers: str
+    ) -> tuple[int, bytes]:
         there = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             data = json.dumps(body).encode() if isinstance(body, dict) else body
-            there.request(method, path, data, {"Content-Type": kind, **headers} if data is not None else headers)
+            there.request(
+                method,
+                path,
+                data,
+                {"Content-Type": kind, **headers} if data is not None else headers,
+            )
             got = there.getresponse()
             return got.status, got.read()
         finally:
@@ -130,8 +157,20 @@ def together(count: int, work: Callable[[int], Any]) -> Counter[Any]:
     return Counter(found)
 
 
-def part(content: bytes, disposition: bytes = b'form-data; name="image"; filename="a.png"', more: bytes = b"") -> bytes:
-    return b"--b\r\nContent-Disposition: " + disposition + b"\r\n" + more + b"\r\n" + content + b"\r\n--b--\r\n"
+def part(
+    content: bytes,
+    disposition: bytes = b'form-data; name="image"; filename="a.png"',
+    more: bytes = b"",
+) -> bytes:
+    return (
+        b"--b\r\nContent-Disposition: "
+        + disposition
+        + b"\r\n"
+        + more
+        + b"\r\n"
+        + content
+        + b"\r\n--b--\r\n"
+    )
 
 
 def bodies(size: int) -> dict[str, tuple[str, Any]]:
@@ -152,18 +191,36 @@ def bodies(size: int) -> dict[str, tuple[str, Any]]:
         "JSON in chunks": (JSON, [lists[n : n + 65536] for n in range(0, len(lists), 65536)]),
         "form: escapes": (PLAIN, b"q=" + b"%41" * (size // 3)),
         "form: fields": (PLAIN, b"q=1&" * (size // 4)),
-        "parts: encoded words": (PARTS, part(b"x", b'form-data; name="' + b"=?utf-8?q?a?= " * (size // 14) + b'"')),
+        "parts: encoded words": (
+            PARTS,
+            part(b"x", b'form-data; name="' + b"=?utf-8?q?a?= " * (size // 14) + b'"'),
+        ),
         "parts: numbered names": (PARTS, part(b"x", b"form-data" + b";name*0*=a" * (size // 10))),
-        "parts: folded header": (PARTS, part(b"x", b'form-data; name="image"' + b"\r\n a" * (size // 4))),
+        "parts: folded header": (
+            PARTS,
+            part(b"x", b'form-data; name="image"' + b"\r\n a" * (size // 4)),
+        ),
         "parts: header lines": (PARTS, part(b"x", more=b"X: y\r\n" * (size // 6))),
         "parts: newlines in a file": (PARTS, part(b"\n" * size)),
         "parts: newlines before all": (PARTS, b"\n" * size),
-        "parts: a great many": (PARTS, b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n" * (size // 49) + b"--b--"),
+        "parts: a great many": (
+            PARTS,
+            b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n" * (size // 49) + b"--b--",
+        ),
         "parts: almost boundaries": (PARTS, part(b"\r\n--bb" * (size // 7))),
     }
 
 
-ROUTES = ("/v1/translate", "/v1/tag", "/v1/generate", "/v1/completions", "/v1/worked", "/translate", "/detect", *PICTURE_ROUTES)
+ROUTES = (
+    "/v1/translate",
+    "/v1/tag",
+    "/v1/generate",
+    "/v1/completions",
+    "/v1/worked",
+    "/translate",
+    "/detect",
+    *PICTURE_ROUTES,
+)
 
 
 def flood(models: list[str], key: str = "") -> dict[str, Any]:
@@ -172,12 +229,26 @@ def flood(models: list[str], key: str = "") -> dict[str, Any]:
         file.write(key + "\n")
         file.flush()
         with Target(models, *(["--key-file", file.name] if key else [])) as target:
-            for path in (*ROUTES, "/languages"):  # what is loaded or compiled at the first request is not counted
-                target.status("POST", path, {"text": "a dog", "q": "a dog", "source": "en", "target": "fr"}, JSON)
+            for path in (
+                *ROUTES,
+                "/languages",
+            ):  # what is loaded or compiled at the first request is not counted
+                target.status(
+                    "POST",
+                    path,
+                    {"text": "a dog", "q": "a dog", "source": "en", "target": "fr"},
+                    JSON,
+                )
                 target.status("POST", path, b" " * 100_000, JSON)
-                target.status("POST", path, {"image": picture(8, "RGB"), "question": "what color is it ?", "target": "a"})
+                target.status(
+                    "POST",
+                    path,
+                    {"image": picture(8, "RGB"), "question": "what color is it ?", "target": "a"},
+                )
             for kind, sent in bodies(MIB).values():
-                target.status("POST", "/v1/translate", iter(sent) if isinstance(sent, list) else sent, kind)
+                target.status(
+                    "POST", "/v1/translate", iter(sent) if isinstance(sent, list) else sent, kind
+                )
             return {path: flood_route(target, path) for path in (*ROUTES, "/languages")}
 
 
@@ -190,7 +261,10 @@ def flood_route(target: Target, path: str) -> dict[str, Any]:
         with pulse(target) as times:
             time.sleep(0.03)
             status = target.status(
-                "GET" if path == "/languages" else "POST", path, iter(sent) if isinstance(sent, list) else sent, kind
+                "GET" if path == "/languages" else "POST",
+                path,
+                iter(sent) if isinstance(sent, list) else sent,
+                kind,
             )
             time.sleep(0.05)
         statuses[str(status)] += 1
@@ -253,11 +327,12 @@ def work_out(target: Target, seconds: float = 4.0) -> dict[str, Any]:
 
 def unfinished(models: list[str], count: int = 60) -> dict[str, Any]:
     """Clients that send all but the last bytes of the largest body, to two processes."""
-    head = b"POST /v1/caption HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (
-        16 * MIB - 10
+    head = (
+        b"POST /v1/caption HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % (16 * MIB - 10)
     )
     with Target(models, "--workers", "2") as target:
-        rss = lambda: sum(target.figure("VmRSS", one) for one in target.workers())  # noqa: E731
+        rss = lambda: sum(target.figure("VmRSS", one) for one in target.workers())
         before, held = rss(), list[socket.socket]()
         for _ in range(count):
             here = socket.create_connection(("127.0.0.1", target.port))
@@ -305,7 +380,11 @@ def looks(target: Target, count: int = 5000) -> dict[str, Any]:
     before = int(target.figure("Threads")), target.files()
     right = sum(n * times for n, times in together(8, one).items())
     time.sleep(0.2)
-    return {"right": right, "threads": [before[0], int(target.figure("Threads"))], "files": [before[1], target.files()]}
+    return {
+        "right": right,
+        "threads": [before[0], int(target.figure("Threads"))],
+        "files": [before[1], target.files()],
+    }
 
 
 def few_files(models: list[str]) -> dict[str, Any]:
@@ -323,15 +402,21 @@ def few_files(models: list[str]) -> dict[str, Any]:
             one.close()
         time.sleep(3)
         after, errors = target.status("GET", "/health/live"), target.said().count("Traceback")
-        return {"status": status, "seconds": round(seconds, 2), "status_after": after, "tracebacks": errors}
+        return {
+            "status": status,
+            "seconds": round(seconds, 2),
+            "status_after": after,
+            "tracebacks": errors,
+        }
 
 
 def unread(models: list[str], seconds: int = 3) -> dict[str, Any]:
     """Clients that ask for large answers and read nothing: connections that are still held after a few seconds more."""
     text = " ".join(["a"] * 240)
     body = json.dumps({"text": text, "target": text, "look": {"pool": 1}}).encode()
-    head = b"POST /v1/look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
-        body
+    head = (
+        b"POST /v1/look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
     )
     with Target(models[:1], "--seconds", str(seconds)) as target:
         before, held = target.files(), list[socket.socket]()
@@ -353,16 +438,26 @@ def deaths(models: list[str]) -> dict[str, Any]:
     orphans, replaced = dict[str, int](), dict[str, Any]()
     for name in ("SIGKILL", "SIGHUP", "SIGQUIT", "SIGUSR1"):
         with Target(models[:1], "--workers", "2") as target:
-            workers = wait_for(lambda target=target: len(target.workers()) == 2 and target.workers())  # type: ignore[misc]
+            workers = wait_for(
+                lambda target=target: len(target.workers()) == 2 and target.workers()
+            )  # type: ignore[misc]
             if name == "SIGKILL":
                 begun = time.perf_counter()
                 os.kill(workers[0], signal.SIGKILL)
-                wait_for(lambda target=target, gone=workers[0]: len(target.workers()) == 2 and gone not in target.workers())  # type: ignore[misc]
+                wait_for(
+                    lambda target=target, gone=workers[0]: (
+                        len(target.workers()) == 2 and gone not in target.workers()
+                    )
+                )  # type: ignore[misc]
                 replaced = {
                     "seconds": round(time.perf_counter() - begun, 1),
                     "status": target.status("POST", "/v1/translate", DOG),
                 }
-                replaced["logged"] = "SIGKILL" in target.said() or "signal 9" in target.said() or "-9" in target.said()
+                replaced["logged"] = (
+                    "SIGKILL" in target.said()
+                    or "signal 9" in target.said()
+                    or "-9" in target.said()
+                )
                 workers = target.workers()
             target.process.send_signal(getattr(signal, name))
             time.sleep(2)
@@ -409,23 +504,40 @@ def resets(models: list[str], clients: int = 24) -> dict[str, Any]:
             code = target.process.wait(15)
         ended.set()
         asking.join()
-        return {"answers": dict(found), "resets": sum(n for name, n in found.items() if not name.isdigit()), "exit_code": code}
+        return {
+            "answers": dict(found),
+            "resets": sum(n for name, n in found.items() if not name.isdigit()),
+            "exit_code": code,
+        }
 
 
 def attack(models: list[str]) -> dict[str, Any]:
     """All of it; a figure for each limit that the service promises, and a table for people."""
-    found: dict[str, Any] = {"without_key": flood(models, "a-key-of-enough-letters"), "open": flood(models)}
+    found: dict[str, Any] = {
+        "without_key": flood(models, "a-key-of-enough-letters"),
+        "open": flood(models),
+    }
     for name in ("without_key", "open"):
-        print(f"\nHostile bodies, {'a client without a key' if name == 'without_key' else 'no key is needed'}:")
-        print(f"{'route':16} {'silence, s':>10} {'memory, MiB':>12} {'of the limit':>12} {'kept, MiB':>10}  statuses")
+        print(
+            f"\nHostile bodies, {'a client without a key' if name == 'without_key' else 'no key is needed'}:"
+        )
+        print(
+            f"{'route':16} {'silence, s':>10} {'memory, MiB':>12} {'of the limit':>12} {'kept, MiB':>10}  statuses"
+        )
         for path, row in found[name].items():
-            size = f"{row['growth_mib']:12.1f} {row['growth_by_limit']:11.2f}× {row['kept_mib']:10.1f}"
+            size = (
+                f"{row['growth_mib']:12.1f} {row['growth_by_limit']:11.2f}× {row['kept_mib']:10.1f}"
+            )
             statuses = ", ".join(f"{count} × {status}" for status, count in row["statuses"].items())
             print(f"{path:16} {row['silence_seconds']:10.3f} {size}  {statuses}")
     with Target(models) as target:
         target.status("POST", "/v1/look", {"text": "a dog", "target": "un"})
         found |= {"pictures": pictures(target), "worked": work_out(target), "looks": looks(target)}
-    found |= {"unfinished": unfinished(models), "few_files": few_files(models), "unread": unread(models)}
+    found |= {
+        "unfinished": unfinished(models),
+        "few_files": few_files(models),
+        "unread": unread(models),
+    }
     found |= {"deaths": deaths(models), "resets": resets(models)}
     rows = [row for name in ("without_key", "open") for row in found[name].values()]
     summary = {
@@ -438,7 +550,16 @@ def attack(models: list[str]) -> dict[str, Any]:
         "resets": found["resets"]["resets"],
     }
     print("\nWhat else was tried:")
-    for name in ("pictures", "worked", "looks", "unfinished", "few_files", "unread", "deaths", "resets"):
+    for name in (
+        "pictures",
+        "worked",
+        "looks",
+        "unfinished",
+        "few_files",
+        "unread",
+        "deaths",
+        "resets",
+    ):
         print(f"{name:12} {json.dumps(found[name])}")
     print("\n" + "\n".join(f"{name:28} {value}" for name, value in summary.items()), flush=True)
     return {**summary, "attacks": found}

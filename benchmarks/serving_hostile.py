@@ -57,9 +57,24 @@ def make_models(root: Path) -> list[str]:
     for name, text in LINES.items():
         (root / name).write_text(text)
     for name, (task, data, model) in FAMILIES.items():
-        where = {"train": str(root / data), "dev": str(root / data)} if data in LINES else {"train": data}
-        counts = {"shapes": {"train": 20}} if "shapes" in data else {"phrasebook": {"train": 50}} if "phrase" in data else {}
-        made: dict[str, Any] = {"task": task, "data": {**where, **counts}, "model": model, "device": "cpu"}
+        where = (
+            {"train": str(root / data), "dev": str(root / data)}
+            if data in LINES
+            else {"train": data}
+        )
+        counts = (
+            {"shapes": {"train": 20}}
+            if "shapes" in data
+            else {"phrasebook": {"train": 50}}
+            if "phrase" in data
+            else {}
+        )
+        made: dict[str, Any] = {
+            "task": task,
+            "data": {**where, **counts},
+            "model": model,
+            "device": "cpu",
+        }
         made["vocabulary"] = {"kind": "words"}
         made |= {"language": {"block": 8}} if name == "words" else {}
         system = api.build(made)
@@ -103,7 +118,10 @@ def fuzz(_: Work, options: argparse.Namespace) -> dict[str, Any]:
                 env=HERE,
             )
     print(got.stdout[-6000:])
-    cases, routes = re.search(r"([\d,]+) generated", got.stdout), re.search(r"Tested: +(\d+)", got.stdout)
+    cases, routes = (
+        re.search(r"([\d,]+) generated", got.stdout),
+        re.search(r"Tested: +(\d+)", got.stdout),
+    )
     failed = re.search(r"([\d,]+) found .*unique failures|(\d+) unique failures", got.stdout)
     return {
         "cases": int(cases[1].replace(",", "")) if cases else 0,
@@ -119,13 +137,26 @@ def refusals() -> dict[str, bytes]:
     chunked, most = post + b"Transfer-Encoding: chunked\r\n\r\n", 2**20
     bomb = gzip.compress(b" " * 10 * most)
     return {
-        "body limit + 1 byte": post + f"Content-Length: {most + 1}\r\n\r\n".encode() + b" " * (most + 1),
-        "body limit + 1 byte in a chunk": chunked + f"{most + 1:x}\r\n".encode() + b" " * (most + 1) + b"\r\n0\r\n\r\n",
+        "body limit + 1 byte": post
+        + f"Content-Length: {most + 1}\r\n\r\n".encode()
+        + b" " * (most + 1),
+        "body limit + 1 byte in a chunk": chunked
+        + f"{most + 1:x}\r\n".encode()
+        + b" " * (most + 1)
+        + b"\r\n0\r\n\r\n",
         "1-byte chunks": chunked + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n",
-        "gzip bomb": post + f"Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n".encode() + bomb,
+        "gzip bomb": post
+        + f"Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n".encode()
+        + bomb,
         "gzip bomb as JSON": post + f"Content-Length: {len(bomb)}\r\n\r\n".encode() + bomb,
-        "JSON of 100,000 levels": post + b"Content-Length: 200000\r\n\r\n" + b"[" * 100_000 + b"]" * 100_000,
-        "objects of 100,000 levels": post + b"Content-Length: 500000\r\n\r\n" + b'{"":' * 100_000 + b"}" * 100_000,
+        "JSON of 100,000 levels": post
+        + b"Content-Length: 200000\r\n\r\n"
+        + b"[" * 100_000
+        + b"]" * 100_000,
+        "objects of 100,000 levels": post
+        + b"Content-Length: 500000\r\n\r\n"
+        + b'{"":' * 100_000
+        + b"}" * 100_000,
         "10,000 headers": post + b"".join(b"X-%d: 1\r\n" % n for n in range(10_000)) + b"\r\n",
         "a header of 1 MiB": post + b"X: " + b"a" * most + b"\r\n\r\n",
     }
@@ -178,7 +209,10 @@ async def go_away(port: int, bodies: list[bytes], count: int, seconds: float) ->
 
 async def beside(work: Work, port: int, seconds: float, slow: int, leaving: int) -> list[float]:
     """Times of eight clients while others misbehave."""
-    others = [asyncio.create_task(slowly(port, work.bodies[n % len(work.bodies)], n % 2 == 0)) for n in range(slow)]
+    others = [
+        asyncio.create_task(slowly(port, work.bodies[n % len(work.bodies)], n % 2 == 0))
+        for n in range(slow)
+    ]
     await asyncio.sleep(1)
     others.append(asyncio.create_task(go_away(port, work.bodies, leaving, seconds)))
     times = await clients(port, 8, seconds, work.bodies, work.check)

@@ -13,7 +13,10 @@ from typing import Any
 from saccade.teaching.draw.panels import Bars, save, side_by_side
 
 ROOT = Path(__file__).resolve().parents[1]
-START, END = "<!-- speed, measured: made by `python benchmarks/tables.py` -->", "<!-- end of speed, measured -->"
+START, END = (
+    "<!-- speed, measured: made by `python benchmarks/tables.py` -->",
+    "<!-- end of speed, measured -->",
+)
 BOTH = ", forward + backward"
 TOKENS = 32  # that `saccade bench decode` generates for each sentence
 
@@ -54,12 +57,26 @@ def tables(root: Path) -> str:
 
 
 def attention(rows: list[dict[str, Any]]) -> str:
-    lines = titled("Attention, forward and backward:", "case", "by", "ms", "MiB", "best peer", "its ms", "ratio", "of the limit")
+    lines = titled(
+        "Attention, forward and backward:",
+        "case",
+        "by",
+        "ms",
+        "MiB",
+        "best peer",
+        "its ms",
+        "ratio",
+        "of the limit",
+    )
     for row in rows:
         name = row["case"].removesuffix(BOTH)
         if not row["case"].endswith(BOTH) and not row["case"].startswith("record"):
             continue
-        peer = (row.get("peer", "–"), number(row.get("peer_milliseconds"), "{:.2f}"), number(row.get("ratio"), "{:.2f}"))
+        peer = (
+            row.get("peer", "–"),
+            number(row.get("peer_milliseconds"), "{:.2f}"),
+            number(row.get("ratio"), "{:.2f}"),
+        )
         lines.append(
             f"| {name} | {row.get('about') or row['ours']} | {row['milliseconds']:.2f} | {row['mebibytes']:.0f} | "
             f"{' | '.join(peer)} | {number(row['of_limit'] if row['of_limit'] <= 1 else None, '{:.0%}')} |"
@@ -89,7 +106,9 @@ def trained(rows: list[dict[str, Any]]) -> str:
 def decoded(rows: list[dict[str, Any]]) -> str:
     lines = titled("Decoding, tokens per second:", "case", "saccade", "transformers")
     for row in rows:
-        speed = lambda key, row=row: number(1000 * TOKENS / row[key] if key in row else None, "{:,.0f}")  # noqa: E731
+        speed = lambda key, row=row: number(
+            1000 * TOKENS / row[key] if key in row else None, "{:,.0f}"
+        )
         lines.append(f"| {row['case']} | {speed('milliseconds')} | {speed('peer_milliseconds')} |")
     return "\n".join([*lines, ""])
 
@@ -107,7 +126,8 @@ def times_as_fast(root: Path) -> dict[str, float]:
     """How many times as fast as the best peer each case is, forward and backward, the fastest first."""
     rows = [row for row in attention_rows(root) if row["case"].endswith(BOTH) and "ratio" in row]
     found = {
-        f"{row['case'].removesuffix(BOTH)} (against {row['peer']})": row["peer_milliseconds"] / row["milliseconds"]
+        f"{row['case'].removesuffix(BOTH)} (against {row['peer']})": row["peer_milliseconds"]
+        / row["milliseconds"]
         for row in rows
     }
     return dict(sorted(found.items(), key=lambda one: -one[1]))

@@ -56,7 +56,9 @@ def systems() -> dict[str, Row]:
     for entry in table:
         if entry.name != "vanilla":
             filled = {
-                key: [one.replace("{name}", entry.name) for one in value] if isinstance(value, list) else value
+                key: [one.replace("{name}", entry.name) for one in value]
+                if isinstance(value, list)
+                else value
                 for key, value in every["modifications"].items()
             }
             filled["tests"] += tests_of[entry.name]
@@ -68,7 +70,9 @@ def systems() -> dict[str, Row]:
 # Claims
 
 
-CLAIM = re.compile(r"(?P<ours>\S+:\S+) (?P<sign>[<>]) (?:(?P<theirs>\S+:\S+)|(?P<number>-?\d\S*) = (?P<reason>\S.*))")
+CLAIM = re.compile(
+    r"(?P<ours>\S+:\S+) (?P<sign>[<>]) (?:(?P<theirs>\S+:\S+)|(?P<number>-?\d\S*) = (?P<reason>\S.*))"
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,9 @@ class Claim:
     def parse(cls, text: str) -> Claim:
         found = CLAIM.fullmatch(text)
         if not found:
-            raise ValueError(f"'{text}' is not a claim; expected FILE:METRIC > FILE:METRIC or FILE:METRIC > NUMBER = REASON")
+            raise ValueError(
+                f"'{text}' is not a claim; expected FILE:METRIC > FILE:METRIC or FILE:METRIC > NUMBER = REASON"
+            )
         ours, sign, theirs, number, reason = found.groups()
         return cls(ours, sign, theirs or "", float(number or 0), reason or "")
 
@@ -104,9 +110,17 @@ class Claim:
         ours = sides[self.ours]
         theirs = sides[self.theirs] if self.theirs else [self.number]
         gap = (statistics.fmean(ours) - statistics.fmean(theirs)) * (1 if self.sign == ">" else -1)
-        few = [f"{name} has {len(found)} of {FEWEST_SEEDS} seeds" for name, found in sides.items() if len(found) < FEWEST_SEEDS]
+        few = [
+            f"{name} has {len(found)} of {FEWEST_SEEDS} seeds"
+            for name, found in sides.items()
+            if len(found) < FEWEST_SEEDS
+        ]
         spread = max(map(deviation, (ours, theirs)))
-        right = f"{self.theirs} {in_words(theirs)}" if self.theirs else f"{self.number:g} ({self.reason})"
+        right = (
+            f"{self.theirs} {in_words(theirs)}"
+            if self.theirs
+            else f"{self.number:g} ({self.reason})"
+        )
         seeds = " and ".join(dict.fromkeys(str(len(one)) for one in sides.values()))
         said = f"{self.ours} {in_words(ours)} {self.sign} {right}"
         if gap <= spread:
@@ -157,9 +171,16 @@ def sets_of(line: str) -> list[str]:
 
     found: list[str] = []
     for word in recipes_of(line):
-        given = yaml.safe_load((RECIPES / f"{word}.yaml").read_text(encoding="utf-8")).get("data") or {}
+        given = (
+            yaml.safe_load((RECIPES / f"{word}.yaml").read_text(encoding="utf-8")).get("data") or {}
+        )
         sources = [str(given[split]) for split in ("train", "dev", "test") if given.get(split)]
-        paths = [path for one in sources if not is_generated(one) for path in paths_of(split_name(one)[0])]
+        paths = [
+            path
+            for one in sources
+            if not is_generated(one)
+            for path in paths_of(split_name(one)[0])
+        ]
         found += [name for path in paths if (name := set_of(Path(path))) is not None]
     return list(dict.fromkeys(found))
 
@@ -169,7 +190,9 @@ def recipes_of(line: str) -> list[str]:
     command, *words = shlex.split(line)
     if command not in ("train", "compare"):
         return []
-    first = next((n for n, word in enumerate(words) if word.startswith("-") or "=" in word), len(words))
+    first = next(
+        (n for n, word in enumerate(words) if word.startswith("-") or "=" in word), len(words)
+    )
     return words[:first]
 
 
@@ -177,26 +200,49 @@ def run_command(line: str, folder: Path, tiny: Mapping[str, list[str]]) -> str:
     """Runs a command with tiny settings in a folder; "" or what went wrong. Data sets are hidden from commands that name none."""
     from saccade.cli import run
 
-    files = {"FOLDER": folder / "run", "FILE": folder / "drawn.png", "PICTURE": folder / "shown.png"}
-    words = [re.sub(r"(?<![^=])(FOLDER|FILE|PICTURE)$", lambda found: str(files[found[0]]), word) for word in shlex.split(line)]
+    files = {
+        "FOLDER": folder / "run",
+        "FILE": folder / "drawn.png",
+        "PICTURE": folder / "shown.png",
+    }
+    words = [
+        re.sub(r"(?<![^=])(FOLDER|FILE|PICTURE)$", lambda found: str(files[found[0]]), word)
+        for word in shlex.split(line)
+    ]
     if "PICTURE" in line:
-        Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)).save(files["PICTURE"])
+        Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)).save(
+            files["PICTURE"]
+        )
     if words[0] == "train":
         words += next((small for name, small in tiny.items() if name in words[1]), [])
         words += [] if "--out" in words else ["--out", str(folder / f"train-{time.monotonic_ns()}")]
         given = [word.partition("=")[0] for word in words]
-        words = [word for n, word in enumerate(words) if "=" not in word or given[n] not in given[:n]]
         words = [
-            word for word in words if not word.startswith("model.dim") or not words[1].startswith(("shapes", "karate", "graphs"))
+            word for n, word in enumerate(words) if "=" not in word or given[n] not in given[:n]
+        ]
+        words = [
+            word
+            for word in words
+            if not word.startswith("model.dim")
+            or not words[1].startswith(("shapes", "karate", "graphs"))
         ]
     if words[0] == "table":
         words += ["--out", str(folder / "table")]
     errors = io.StringIO()
     hidden = {} if sets_of(line) else {"SACCADE_DATA": str(folder / "no-sets")}
     quiet = contextlib.redirect_stdout(io.StringIO())
-    with quiet, contextlib.redirect_stderr(errors), contextlib.chdir(folder), mock.patch.dict(os.environ, hidden):
+    with (
+        quiet,
+        contextlib.redirect_stderr(errors),
+        contextlib.chdir(folder),
+        mock.patch.dict(os.environ, hidden),
+    ):
         code = run(words)
-    return "" if code == 0 else f"`saccade {line}` ends with {code}: {errors.getvalue().strip().splitlines()[-1:]}"
+    return (
+        ""
+        if code == 0
+        else f"`saccade {line}` ends with {code}: {errors.getvalue().strip().splitlines()[-1:]}"
+    )
 
 
 class Outcomes:
@@ -215,12 +261,17 @@ def run_tests(names: list[str]) -> dict[str, str]:
     """ "" for what passed, else what is wrong; one call of pytest for all of them."""
     outcomes = Outcomes()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(ROOT):
-        pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", "--no-header", *sorted(set(names))], plugins=[outcomes])
+        pytest.main(
+            ["-q", "-p", "no:cacheprovider", "-n", "0", "--no-header", *sorted(set(names))],
+            plugins=[outcomes],
+        )
     wrong = {}
     for name in names:
         ends = outcomes.found.get(name, [])
         bad = sorted(set(ends) - {"passed", "skipped"})
-        wrong[name] = f"{name} {bad[0]}" if bad else "" if "passed" in ends else f"{name} did not run"
+        wrong[name] = (
+            f"{name} {bad[0]}" if bad else "" if "passed" in ends else f"{name} did not run"
+        )
     return wrong
 
 
@@ -245,7 +296,9 @@ def record(rows: Mapping[str, Row], out: Path) -> None:
     for line, command in zip(lines, commands, strict=True):
         print(f"recording: {line}", flush=True)
         if subprocess.run(command, cwd=ROOT).returncode:
-            sys.exit(f"`{line}` failed; the lines above say why. Run the same command again to continue")
+            sys.exit(
+                f"`{line}` failed; the lines above say why. Run the same command again to continue"
+            )
 
 
 def recording(line: str, out: Path) -> list[str]:
@@ -265,7 +318,10 @@ def check_results(row: Row) -> tuple[list[str], list[str], list[str]]:
     found, shown, wrong = [], [], []
     for name in row.get("results", []):
         try:
-            found.append(f"{name} " + ("measured" if isinstance(figure_of(name), dict) else in_words(values_of(name))))
+            found.append(
+                f"{name} "
+                + ("measured" if isinstance(figure_of(name), dict) else in_words(values_of(name)))
+            )
         except (OSError, KeyError, ValueError):
             wrong.append(f"no recorded {name}")
     for text in row.get("shows", []):
@@ -281,7 +337,14 @@ def judge(row: Row, failed: list[str], at: str = "") -> Row:
     recorded, shown, missing = check_results(row)
     missing = [*failed, *missing, *([row["lacks"]] if "lacks" in row else [])]
     verdict = "part" if missing else "works"
-    return {"verdict": verdict, "commit": at, "failed": failed, "missing": missing, "shown": shown, "recorded": recorded}
+    return {
+        "verdict": verdict,
+        "commit": at,
+        "failed": failed,
+        "missing": missing,
+        "shown": shown,
+        "recorded": recorded,
+    }
 
 
 HEAD = """# The systems
@@ -299,7 +362,9 @@ Pictures and checks have nothing to learn, and the table says so."""
 def short(row: Row, one: Row) -> str:
     """The claims of a system as numbers alone, or why there are none."""
     shown = [re.sub(r"\S+:\S+ ", "", said) for said in one["shown"]]
-    return "<br>".join(shown) or (f"nothing to learn: {row['nothing_to_learn']}" if "nothing_to_learn" in row else "")
+    return "<br>".join(shown) or (
+        f"nothing to learn: {row['nothing_to_learn']}" if "nothing_to_learn" in row else ""
+    )
 
 
 def marked(line: str) -> str:
@@ -332,16 +397,30 @@ def page(found: Mapping[str, Row]) -> str:
     works = sum(one["verdict"] == "works" for one in found.values())
     lines = [HEAD.format(all=len(found), works=works, part=len(found) - works)]
     for letter, title in groups.items():
-        of_group = {name: row for name, row in rows.items() if name.startswith(letter) and name in found}
-        lines += ["", f"## {letter}. {title}", "", "| | what | works | against its control |", "|---|---|---|---|"]
+        of_group = {
+            name: row for name, row in rows.items() if name.startswith(letter) and name in found
+        }
+        lines += [
+            "",
+            f"## {letter}. {title}",
+            "",
+            "| | what | works | against its control |",
+            "|---|---|---|---|",
+        ]
         for name, row in of_group.items():
             one = found[name]
             verdict = one["verdict"] + (f": {'; '.join(one['missing'])}" if one["missing"] else "")
             lines.append(table_row(name.removeprefix("N-"), row["what"], verdict, short(row, one)))
         lines += ["", f"How each of {letter} is checked:", ""]
         if letter == "N":  # alike for all of them
-            nothing = {"shown": template.get("shows", []), "recorded": template.get("results", []), "missing": []}
-            lines += details("N-{name}", {"what": "for each {name} of the table", **template}, nothing)
+            nothing = {
+                "shown": template.get("shows", []),
+                "recorded": template.get("results", []),
+                "missing": [],
+            }
+            lines += details(
+                "N-{name}", {"what": "for each {name} of the table", **template}, nothing
+            )
             for name, tests in template["tests_of"].items():
                 lines += details(
                     f"N-{name}",
@@ -349,7 +428,9 @@ def page(found: Mapping[str, Row]) -> str:
                     {"shown": [], "recorded": [], "missing": []},
                 )
         else:
-            lines += [line for name, row in of_group.items() for line in details(name, row, found[name])]
+            lines += [
+                line for name, row in of_group.items() for line in details(name, row, found[name])
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -371,17 +452,28 @@ def main() -> None:
         record({name: every[name] for name in asked}, given.out)
     failed = {name: one["failed"] for name, one in known.items() if name in every}
     commits = {name: one["commit"] for name, one in known.items() if name in every}
-    sys.argv[1:] = []  # the file holds every system, which the program alone checks; each has the commit of its own last check
+    sys.argv[
+        1:
+    ] = []  # the file holds every system, which the program alone checks; each has the commit of its own last check
     for letter in data()["groups"]:
         names = [name for name in asked if name.startswith(letter)]
         failed |= check({name: every[name] for name in names}) if names else {}
         commits |= dict.fromkeys(names, commit())
-        known = {name: judge(row, failed[name], commits[name]) for name, row in every.items() if name in failed}
+        known = {
+            name: judge(row, failed[name], commits[name])
+            for name, row in every.items()
+            if name in failed
+        }
         if given.docs:  # the verdicts alone: what was run, when and on what stays as it was
             kept = json.loads(path.read_text(encoding="utf-8"))
-            path.write_text(json.dumps({**kept, "figures": known}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            path.write_text(
+                json.dumps({**kept, "figures": known}, indent=2, ensure_ascii=False) + "\n",
+                encoding="utf-8",
+            )
         else:
-            write_result(NAME, known, folder=RESULTS)  # after each group, so that what was found stays when a run is stopped
+            write_result(
+                NAME, known, folder=RESULTS
+            )  # after each group, so that what was found stays when a run is stopped
         PAGE.write_text(page(known), encoding="utf-8")
 
 

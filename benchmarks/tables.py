@@ -26,7 +26,10 @@ import claims  # noqa: E402
 import operations  # noqa: E402
 import speed  # noqa: E402
 
-START, END = "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->", "<!-- end of demo results -->"
+START, END = (
+    "<!-- demo results: made by `python benchmarks/tables.py`, checked by a test -->",
+    "<!-- end of demo results -->",
+)
 SERVED_START, SERVED_END = (
     "<!-- serving, measured: made by `python benchmarks/tables.py` -->",
     "<!-- end of serving, measured -->",
@@ -41,23 +44,71 @@ SERVED = (
         "≥ 4",
     ),
     ("load", "answers per second, 1 client", "per_second_1_client", "{:.0f}", ""),
-    ("load", "answers per second, 32 clients, a process per core", "per_second_32_clients", "{:.0f}", ""),
-    ("load", "answers per second, 32 clients, one process", "one_process_per_second_32_clients", "{:.0f}", ""),
-    ("load", "the same model by CTranslate2 behind FastAPI: 1 client", "ctranslate2_per_second_1_client", "{:.0f}", ""),
-    ("load", "the same model by CTranslate2 behind FastAPI: 32 clients", "ctranslate2_per_second_32_clients", "{:.0f}", ""),
-    ("load", "median time of a lone client, relative to a call without HTTP", "p50_ratio", "{:.2f}", "≤ 1.10"),
+    (
+        "load",
+        "answers per second, 32 clients, a process per core",
+        "per_second_32_clients",
+        "{:.0f}",
+        "",
+    ),
+    (
+        "load",
+        "answers per second, 32 clients, one process",
+        "one_process_per_second_32_clients",
+        "{:.0f}",
+        "",
+    ),
+    (
+        "load",
+        "the same model by CTranslate2 behind FastAPI: 1 client",
+        "ctranslate2_per_second_1_client",
+        "{:.0f}",
+        "",
+    ),
+    (
+        "load",
+        "the same model by CTranslate2 behind FastAPI: 32 clients",
+        "ctranslate2_per_second_32_clients",
+        "{:.0f}",
+        "",
+    ),
+    (
+        "load",
+        "median time of a lone client, relative to a call without HTTP",
+        "p50_ratio",
+        "{:.2f}",
+        "≤ 1.10",
+    ),
     ("overload", "4 × capacity: wrong answers", "wrong", "{}", "0"),
     ("overload", "4 × capacity: right answers", "right", "{:,}", ""),
     ("overload", "4 × capacity: refused with 429 or 503", "refused", "{:,}", ""),
     ("overload", "milliseconds to a refusal, 99 of 100", "refused_p99_ms", "{:.0f}", "≤ 100"),
     ("overload", "growth of memory", "memory_growth", "{:.1%}", "< 5%"),
-    ("overload", "seconds until answers are as quick as before", "seconds_to_normal", "{:.1f}", "≤ 5"),
+    (
+        "overload",
+        "seconds until answers are as quick as before",
+        "seconds_to_normal",
+        "{:.1f}",
+        "≤ 5",
+    ),
     ("restarts", "restarts by SIGTERM under load", "restarts", "{}", "100"),
     ("restarts", "accepted requests that were lost", "lost", "{}", "0"),
-    ("restarts", "seconds until a stopped service has ended, at most", "seconds_to_end", "{:.1f}", "≤ 10"),
+    (
+        "restarts",
+        "seconds until a stopped service has ended, at most",
+        "seconds_to_end",
+        "{:.1f}",
+        "≤ 10",
+    ),
     ("fuzz", "cases of schemathesis over all routes", "cases", "{:,}", "≥ 10,000"),
     ("fuzz", "failures that it found", "failures", "{}", "0"),
-    ("hostile", "seconds until the slowest refusal of a hostile request", "slowest_refusal", "{:.2f}", "≤ 1"),
+    (
+        "hostile",
+        "seconds until the slowest refusal of a hostile request",
+        "slowest_refusal",
+        "{:.2f}",
+        "≤ 1",
+    ),
     (
         "hostile",
         "99 of 100 answers beside 200 slow and 1,000 leaving clients, relative to quiet",
@@ -81,11 +132,41 @@ SERVED = (
     ),
     ("hostile", "MiB for 60 unfinished bodies of 15 MB", "bodies_in_flight_mib", "{}", "≤ 256"),
     ("hostile", "threads after 5,000 looks", "threads_after_5000_looks", "{}", ""),
-    ("hostile", "workers left after the parent is killed by one of four signals", "orphans", "{}", "0"),
-    ("hostile", "connections reset by SIGTERM with two workers and 24 clients", "resets", "{}", "0"),
-    ("page", "milliseconds from the click to a translation of 30 words, at most", "longest_first_paint_ms", "{:.0f}", "≤ 1,000"),
-    ("page", "frames over 50 ms while 2,000 × 2,000 weights scroll", "frames_over_50_ms", "{}", "0"),
-    ("page", "milliseconds of the page's own work in a frame, at most", "longest_work_ms", "{:.1f}", ""),
+    (
+        "hostile",
+        "workers left after the parent is killed by one of four signals",
+        "orphans",
+        "{}",
+        "0",
+    ),
+    (
+        "hostile",
+        "connections reset by SIGTERM with two workers and 24 clients",
+        "resets",
+        "{}",
+        "0",
+    ),
+    (
+        "page",
+        "milliseconds from the click to a translation of 30 words, at most",
+        "longest_first_paint_ms",
+        "{:.0f}",
+        "≤ 1,000",
+    ),
+    (
+        "page",
+        "frames over 50 ms while 2,000 × 2,000 weights scroll",
+        "frames_over_50_ms",
+        "{}",
+        "0",
+    ),
+    (
+        "page",
+        "milliseconds of the page's own work in a frame, at most",
+        "longest_work_ms",
+        "{:.1f}",
+        "",
+    ),
     ("page", "serious violations that axe-core finds", "serious_violations", "{}", "0"),
 )
 ROWS = (
@@ -103,7 +184,10 @@ def spoken(values: list[float], digits: int) -> str:
 def demo_table() -> str:
     result = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
     figures = result["figures"]
-    lines = [f"| mean ± standard deviation over {len(result['seeds'])} seeds | fixed context | with attention |", "|---|---|---|"]
+    lines = [
+        f"| mean ± standard deviation over {len(result['seeds'])} seeds | fixed context | with attention |",
+        "|---|---|---|",
+    ]
     for name, plain, attending in ROWS:
         digits = 3 if attending == "aer" else 1
         left = "–" if plain is None else spoken(figures[plain], digits)
@@ -121,19 +205,31 @@ def readme() -> str:
 def serving() -> str:
     """docs/serving.md with the figures of the result files; a load average says how much else ran on the machine."""
     folder = ROOT / "benchmarks/results"
-    parts = {part: folder / f"serve-{part}.json" for part in dict.fromkeys(part for part, *_ in SERVED)}
-    found = {part: json.loads(path.read_text(encoding="utf-8")) for part, path in parts.items() if path.exists()}
+    parts = {
+        part: folder / f"serve-{part}.json" for part in dict.fromkeys(part for part, *_ in SERVED)
+    }
+    found = {
+        part: json.loads(path.read_text(encoding="utf-8"))
+        for part, path in parts.items()
+        if path.exists()
+    }
     lines = ["| figure | measured | wanted |", "|---|---|---|"]
     for part, what, name, shape, target in SERVED:
         if part in found:
             lines.append(f"| {what} | {shape.format(found[part]['figures'][name])} | {target} |")
     of = [
-        f"[{part}](../benchmarks/results/serve-{part}.json) ({one['figures']['load_average']:.1f})" for part, one in found.items()
+        f"[{part}](../benchmarks/results/serve-{part}.json) ({one['figures']['load_average']:.1f})"
+        for part, one in found.items()
     ]
-    lines += ["", f"Result files, with the load average of the machine at the time: {', '.join(of)}."]
+    lines += [
+        "",
+        f"Result files, with the load average of the machine at the time: {', '.join(of)}.",
+    ]
     text = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
     before, rest = text.split(SERVED_START)
-    return "\n".join([f"{before}{SERVED_START}", *lines, f"{SERVED_END}{rest.split(SERVED_END)[1]}"])
+    return "\n".join(
+        [f"{before}{SERVED_START}", *lines, f"{SERVED_END}{rest.split(SERVED_END)[1]}"]
+    )
 
 
 def catalogue() -> str:
@@ -146,7 +242,10 @@ def catalogue() -> str:
     ]
     for slot, table in SLOTS.items():
         lines += ["", f"## {slot}", "", "| name | what | paper |", "|---|---|---|"]
-        lines += [f"| `{entry.name}` | {entry.summary.replace('|', chr(92) + '|')} | {entry.paper} |" for entry in table]
+        lines += [
+            f"| `{entry.name}` | {entry.summary.replace('|', chr(92) + '|')} | {entry.paper} |"
+            for entry in table
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -158,9 +257,21 @@ def recipes() -> str:
         "Made by `python benchmarks/tables.py`.",
     ]
     whole = Recipe()
-    sections = {"top": whole, "data": whole.data, "vocabulary": whole.vocabulary, "language": whole.language}
+    sections = {
+        "top": whole,
+        "data": whole.data,
+        "vocabulary": whole.vocabulary,
+        "language": whole.language,
+    }
     for name, part in {**sections, "training": whole.training}.items():
-        lines += ["", f"## {name}", "", (type(part).__doc__ or "").split("\n")[0], "", *keys_of(part)]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            (type(part).__doc__ or "").split("\n")[0],
+            "",
+            *keys_of(part),
+        ]
     lines += ["", "## model", "", MODEL]
     for entry in models.table:
         lines += [
@@ -179,7 +290,10 @@ def recipes() -> str:
 def sizes_of(kind: Any) -> list[str]:
     """The names of a family's sizes, and the numbers that they stand for."""
     keys = list(kind.sizes["base"])
-    rows = [f"| `{name}` | {' | '.join(f'{value:g}' for value in numbers.values())} |" for name, numbers in kind.sizes.items()]
+    rows = [
+        f"| `{name}` | {' | '.join(f'{value:g}' for value in numbers.values())} |"
+        for name, numbers in kind.sizes.items()
+    ]
     return [f"| `size` | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|", *rows]
 
 
@@ -194,7 +308,9 @@ def keys_of(part: Any) -> list[str]:
             what += f"any of [{slot}](catalogue.md#{slot})"
         if what is not None:
             only = f"; for {f.metadata['when'][0]}" if "when" in f.metadata else ""
-            lines.append(f"| `{f.name}` | {shown(values[f.name])} | {what}{allowed(f.metadata)}{only} |")
+            lines.append(
+                f"| `{f.name}` | {shown(values[f.name])} | {what}{allowed(f.metadata)}{only} |"
+            )
     return lines
 
 
@@ -221,9 +337,23 @@ def allowed(rules: Mapping[str, Any]) -> str:
 
 
 CAPTIONS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "exact", "pointing")
-NAMED = ("bleu_tok_lc", "bleu_cased", "chrf", "accuracy", "val_loss", "perplexity", "aer", *CAPTIONS)
-PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))  # of the alignments that check the error rate itself
-TIMED = ("demo", "multi30k-seconds")  # trained alone on their machine; others share it, so that their seconds mean nothing
+NAMED = (
+    "bleu_tok_lc",
+    "bleu_cased",
+    "chrf",
+    "accuracy",
+    "val_loss",
+    "perplexity",
+    "aer",
+    *CAPTIONS,
+)
+PAIRS = tuple(
+    f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen")
+)  # of the alignments that check the error rate itself
+TIMED = (
+    "demo",
+    "multi30k-seconds",
+)  # trained alone on their machine; others share it, so that their seconds mean nothing
 DIGITS = {"val_loss": 4, "loss": 4}
 DIRTY = " †"
 LENGTHS = """## BLEU against sentence length
@@ -263,7 +393,9 @@ def compared(result: dict[str, Any]) -> list[str]:
     names = recipe.split()
     if not varied:
         return names
-    return [row if len(names) == 1 else f"{name}-{row}" for name in names for row in variations(varied)]
+    return [
+        row if len(names) == 1 else f"{name}-{row}" for name in names for row in variations(varied)
+    ]
 
 
 def rows(result: dict[str, Any]) -> dict[str, str]:
@@ -273,7 +405,11 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
     found = {}
     for who in compared(result) if "best" in figures else [""]:
         of = (
-            {name.removeprefix(f"{who}."): value for name, value in figures.items() if name.startswith(f"{who}.")}
+            {
+                name.removeprefix(f"{who}."): value
+                for name, value in figures.items()
+                if name.startswith(f"{who}.")
+            }
             if who
             else figures
         )
@@ -284,8 +420,16 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
             "bleu_cased": None if "bleu_4" in of else of.get("bleu"),
             "val_loss": of.get("loss") if "perplexity" in of else None,
         }
-        first = {name: value[0] if isinstance(value, list) else value for name, value in of.items() if value != []}
-        flat = {name: of[name] for name, value in first.items() if value is not None and not isinstance(value, dict | str)}
+        first = {
+            name: value[0] if isinstance(value, list) else value
+            for name, value in of.items()
+            if value != []
+        }
+        flat = {
+            name: of[name]
+            for name, value in first.items()
+            if value is not None and not isinstance(value, dict | str)
+        }
         shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
         if shown:
             found[who] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())
@@ -294,7 +438,14 @@ def rows(result: dict[str, Any]) -> dict[str, str]:
 
 def results() -> str:
     """Every result file of models and figures; benchmarks of speed have tables of their own."""
-    lines = ["# Results", "", "Made by `python benchmarks/tables.py` from the files that the programs wrote.", "", SETS, ""]
+    lines = [
+        "# Results",
+        "",
+        "Made by `python benchmarks/tables.py` from the files that the programs wrote.",
+        "",
+        SETS,
+        "",
+    ]
     lines += ["| result | metrics | published elsewhere | on |", "|---|---|---|---|"]
     for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
         if path.stem == "systems":  # verdicts, which have a page of their own
@@ -304,10 +455,18 @@ def results() -> str:
             f"{who}: {', '.join(f'{k} {v}' for k, v in what.items() if k != 'published')} ({what['published']})"
             for who, what in result["peers"].items()
         )
-        file = f"[{result['name']}](../benchmarks/results/{path.name})" + (DIRTY if result.get("commit_dirty") else "")
-        if path.name.startswith(("table-", "deep", "claim-")):  # hundreds of numbers, which have a page of their own
-            where = "[claims](claims.md)" if path.name.startswith("claim-") else "[tables](tables.md)"
-            lines.append(f"| {file} | {len(result['figures'])} numbers | {where} | {result['device']} |")
+        file = f"[{result['name']}](../benchmarks/results/{path.name})" + (
+            DIRTY if result.get("commit_dirty") else ""
+        )
+        if path.name.startswith(
+            ("table-", "deep", "claim-")
+        ):  # hundreds of numbers, which have a page of their own
+            where = (
+                "[claims](claims.md)" if path.name.startswith("claim-") else "[tables](tables.md)"
+            )
+            lines.append(
+                f"| {file} | {len(result['figures'])} numbers | {where} | {result['device']} |"
+            )
             continue
         for n, (name, figures) in enumerate(rows(result).items()):
             what = f"{file}: {name}" if name else file
@@ -316,12 +475,19 @@ def results() -> str:
 
 
 def read_result(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 def table(head: str, lines: list[list[str]]) -> list[str]:
-    return [f"| {head} |", "|---" * (head.count("|") + 1) + "|", *(f"| {' | '.join(line)} |" for line in lines), ""]
+    return [
+        f"| {head} |",
+        "|---" * (head.count("|") + 1) + "|",
+        *(f"| {' | '.join(line)} |" for line in lines),
+        "",
+    ]
 
 
 def of_recipes(name: str, metrics: tuple[str, ...], digits: dict[str, int]) -> list[list[str]]:
@@ -329,10 +495,20 @@ def of_recipes(name: str, metrics: tuple[str, ...], digits: dict[str, int]) -> l
     result = read_result(name)
     figures, lines = result["figures"], []
     for recipe in result["recipe"].split():
-        values = [figures.get(f"{recipe}.{one}", figures.get(one) if "best" not in figures else None) for one in metrics]
-        shared = {"updates_per_second"} if result["device"].startswith("CPU") else set()  # with others, whose load varied
-        known = [None if one in shared else value for one, value in zip(metrics, values, strict=True)]
-        told = ["–" if value is None else measured(value, digits.get(one, 1)) for one, value in zip(metrics, known, strict=True)]
+        values = [
+            figures.get(f"{recipe}.{one}", figures.get(one) if "best" not in figures else None)
+            for one in metrics
+        ]
+        shared = (
+            {"updates_per_second"} if result["device"].startswith("CPU") else set()
+        )  # with others, whose load varied
+        known = [
+            None if one in shared else value for one, value in zip(metrics, values, strict=True)
+        ]
+        told = [
+            "–" if value is None else measured(value, digits.get(one, 1))
+            for one, value in zip(metrics, known, strict=True)
+        ]
         lines.append([f"[{recipe}](../benchmarks/results/{name}.json)", *told, result["device"]])
     return lines
 
@@ -344,22 +520,33 @@ def measured(values: list[float], digits: int) -> str:
 SHAPES_CAPTIONS = ("shapes-captions-cpu", "shapes-captions")
 DIGITS_ASKED = {"accuracy": 2, "blind_accuracy": 2}
 CAPTIONED = ("exact", "pointing", "object_words_right", "bleu_4", "updates", "updates_per_second")
-READS = {"dot": "q·k / √D", "additive": "vᵀ tanh(W q + U k)", "after_scores": "what follows the scores alone"}
+READS = {
+    "dot": "q·k / √D",
+    "additive": "vᵀ tanh(W q + U k)",
+    "after_scores": "what follows the scores alone",
+}
 
 
 def pictures() -> str:
     """The page about pictures, its tables made from result files."""
     text = (ROOT / "docs/pictures.md").read_text(encoding="utf-8")
     flickr, easy = read_result("flickr8k"), read_result("easy-vqa")
-    of_peers = {who: [f"{what[name]:.1f}" for name in CAPTIONS[:4]] for who, what in flickr["peers"].items()}
-    there = [name for name in SHAPES_CAPTIONS if (ROOT / f"benchmarks/results/{name}.json").exists()]
+    of_peers = {
+        who: [f"{what[name]:.1f}" for name in CAPTIONS[:4]] for who, what in flickr["peers"].items()
+    }
+    there = [
+        name for name in SHAPES_CAPTIONS if (ROOT / f"benchmarks/results/{name}.json").exists()
+    ]
     captions = [line for name in there for line in of_recipes(name, CAPTIONED, {"updates": 0})]
     asked = [
         line
         for name in ("shapes-questions", "easy-vqa")
         for line in of_recipes(name, ("accuracy", "blind_accuracy"), DIGITS_ASKED)
     ]
-    asked += [[who, f"{what['accuracy']:.2f}", "–", f"published: {what['published']}"] for who, what in easy["peers"].items()]
+    asked += [
+        [who, f"{what['accuracy']:.2f}", "–", f"published: {what['published']}"]
+        for who, what in easy["peers"].items()
+    ]
     reads = []
     for sizes, row in read_result("hard")["figures"].items():
         batch, heads, queries, keys, width = sizes.split("-")
@@ -370,26 +557,39 @@ def pictures() -> str:
                 reads.append([*what, f"{soft:,.0f}", f"{hard:,.0f}", f"{soft / hard:.1f}"])
     parts = {
         "captions": table(
-            "recipe | exact | pointing | object words right | BLEU-4 | updates | updates per second | on", captions
+            "recipe | exact | pointing | object words right | BLEU-4 | updates | updates per second | on",
+            captions,
         ),
         "questions": table("recipe | accuracy | without looking | on", asked),
         "flickr8k": table(
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
             of_recipes("flickr8k", CAPTIONS[:4], {})
-            + [[who, *bleus, f"published: {flickr['peers'][who]['published']}"] for who, bleus in of_peers.items()],
+            + [
+                [who, *bleus, f"published: {flickr['peers'][who]['published']}"]
+                for who, bleus in of_peers.items()
+            ],
         ),
         "cifar10": table(
             "recipe | accuracy | parameters | updates | seconds, three side by side | on",
-            of_recipes("cifar10", ("accuracy", "parameters", "updates", "seconds"), {"parameters": 0, "updates": 0, "seconds": 0})
+            of_recipes(
+                "cifar10",
+                ("accuracy", "parameters", "updates", "seconds"),
+                {"parameters": 0, "updates": 0, "seconds": 0},
+            )
             + [
                 [who, f"{what['accuracy']:.1f}", "–", "–", "–", f"published: {what['published']}"]
                 for who, what in read_result("cifar10")["peers"].items()
             ],
         ),
-        "reads": table("batch × heads × queries | positions | width | score | soft | hard | soft / hard", reads),
+        "reads": table(
+            "batch × heads × queries | positions | width | score | soft | hard | soft / hard", reads
+        ),
     }
     for name, lines in parts.items():
-        start, end = f"<!-- {name}: made by `python benchmarks/tables.py`, checked by a test -->", f"<!-- end of {name} -->"
+        start, end = (
+            f"<!-- {name}: made by `python benchmarks/tables.py`, checked by a test -->",
+            f"<!-- end of {name} -->",
+        )
         before, rest = text.split(start)
         text = "\n".join([f"{before}{start}", *lines[:-1], f"{end}{rest.split(end)[1]}"])
     return text
@@ -417,9 +617,17 @@ def symmetry() -> str:
         if row.slot != slot:
             slot = row.slot
             head = " | ".join(one.name for one in SYMMETRIES)
-            lines += ["", f"## {slot}", "", f"| layer | {head} |", "|---" * (len(SYMMETRIES) + 1) + "|"]
+            lines += [
+                "",
+                f"## {slot}",
+                "",
+                f"| layer | {head} |",
+                "|---" * (len(SYMMETRIES) + 1) + "|",
+            ]
         words = {"equivariant": "yes", "invariant": "inv"}
-        lines.append(f"| `{row.name}` | {' | '.join(words.get(one.word, one.word) for one in row.verdicts)} |")
+        lines.append(
+            f"| `{row.name}` | {' | '.join(words.get(one.word, one.word) for one in row.verdicts)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -439,14 +647,26 @@ def index() -> str:
         for slot, table in SLOTS.items()
     }
     whole = Recipe()
-    sections = {"": whole, "data.": whole.data, "vocabulary.": whole.vocabulary, "language.": whole.language}
+    sections = {
+        "": whole,
+        "data.": whole.data,
+        "vocabulary.": whole.vocabulary,
+        "language.": whole.language,
+    }
     keys: dict[str, dict[str, Any]] = {}
     for before, part in {**sections, "training.": whole.training}.items():
         keys |= key_rows(before, part)
     keys["model.family"] = {"what": "the model", "default": "transformer"}
-    keys["model.modification"] = {"what": "a row of the table of Narang et al. 2021, for Transformers", "default": None}
+    keys["model.modification"] = {
+        "what": "a row of the table of Narang et al. 2021, for Transformers",
+        "default": None,
+    }
     for entry in models.table:
-        keys |= {key: row for key, row in key_rows("model.", entry.make.config()).items() if key not in keys}
+        keys |= {
+            key: row
+            for key, row in key_rows("model.", entry.make.config()).items()
+            if key not in keys
+        }
     for key, slot in NAMED_BY.items():
         keys[key]["slot"] = slot
     return json.dumps({"slots": slots, "keys": keys}, indent=1, ensure_ascii=False) + "\n"
@@ -459,9 +679,17 @@ def key_rows(before: str, part: Any) -> dict[str, dict[str, Any]]:
         rules, default = f.metadata, defaults[f.name]
         if ("what" in rules and not isinstance(default, dict)) or "table" in rules:
             names = (
-                {"slot": rules["table"].slot} if "table" in rules else {"names": list(rules["names"])} if "names" in rules else {}
+                {"slot": rules["table"].slot}
+                if "table" in rules
+                else {"names": list(rules["names"])}
+                if "names" in rules
+                else {}
             )
-            names = {"names": ["true", "false"]} if isinstance(default, bool) or "bool" in str(f.type) else names
+            names = (
+                {"names": ["true", "false"]}
+                if isinstance(default, bool) or "bool" in str(f.type)
+                else names
+            )
             what = rules.get("what") or f"the {rules['table'].singular}"
             found[before + f.name] = {"what": what, "default": default, **names}
     return found
@@ -485,13 +713,19 @@ PAGES = {
 def outdated() -> list[str]:
     """The pages that differ from what their results say."""
     return [
-        name for name, make in PAGES.items() if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != make()
+        name
+        for name, make in PAGES.items()
+        if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != make()
     ]
 
 
 def main() -> None:
     if "--check" in sys.argv:
-        sys.exit(f"out of date: {', '.join(outdated())}; run `python benchmarks/tables.py`" if outdated() else 0)
+        sys.exit(
+            f"out of date: {', '.join(outdated())}; run `python benchmarks/tables.py`"
+            if outdated()
+            else 0
+        )
     for name, make in PAGES.items():
         (ROOT / name).write_text(make(), encoding="utf-8")
 

@@ -47,10 +47,21 @@ JOBS: dict[str, Job] = {
     "multi30k-seconds": Job(["multi30k-en-de-quick"], 3, "--beam 5 --moses de"),
     "gnmt-reward": Job(["phrasebook-gnmt", "phrasebook-gnmt-reward"], 3, first="phrasebook-gnmt"),
     "tatoeba-de-en": Job(["tatoeba-de-en"], 1, "--beam 5 --moses en"),
-    "ud-ewt-upos": Job(["ud-ewt-upos"], 3, f"--peer 'Stanza:accuracy=95.40@{TRANKIT}' --peer 'UDPipe:accuracy=93.26@{TRANKIT}'"),
+    "ud-ewt-upos": Job(
+        ["ud-ewt-upos"],
+        3,
+        f"--peer 'Stanza:accuracy=95.40@{TRANKIT}' --peer 'UDPipe:accuracy=93.26@{TRANKIT}'",
+    ),
     "ud-ewt-syntax": Job(["ud-ewt-syntax", "ud-ewt-plain"], 3),
     "sst2": Job(
-        ["sst2-mean", "sst2-tf-idf", "sst2-static", "sst2-rnn", "sst2-transformer", "sst2-pretrained"],
+        [
+            "sst2-mean",
+            "sst2-tf-idf",
+            "sst2-static",
+            "sst2-rnn",
+            "sst2-transformer",
+            "sst2-pretrained",
+        ],
         3,
         "--peer 'CNN-random:accuracy=83.5@github.com/harvardnlp/sent-conv-torch, README, SST2 rand'",
         "wikitext-2-masked",
@@ -60,7 +71,9 @@ JOBS: dict[str, Job] = {
     "wikitext-2-permutation": Job(["wikitext-2-permutation"], 1),
     "shapes-questions": Job(["shapes-questions"], 3),
     "easy-vqa": Job(
-        ["easy-vqa"], 3, "--peer 'easy-VQA-keras-doubled-data:accuracy=99.5@github.com/vzhou842/easy-VQA-keras, README'"
+        ["easy-vqa"],
+        3,
+        "--peer 'easy-VQA-keras-doubled-data:accuracy=99.5@github.com/vzhou842/easy-VQA-keras, README'",
     ),
     "wikitext-2": Job(["wikitext-2"], 1, f"--peer 'AWD-LSTM:perplexity=68.7@{AWD}'"),
 }
@@ -91,7 +104,10 @@ class Step:
         """In a process of its own; its words go to runs/NAME.log."""
         with (Path("runs") / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
-                shlex.split(f"{sys.executable} -m saccade {self.command}"), stdout=log, stderr=log, start_new_session=True
+                shlex.split(f"{sys.executable} -m saccade {self.command}"),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         print(f"{self.name}: begun, see runs/{self.name}.log", flush=True)
 
@@ -106,9 +122,13 @@ def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
     for recipe in dict.fromkeys([*filter(None, [job.first]), *job.recipes]):
         follows = job.first and recipe.endswith(("-pretrained", "-hard", "-reward"))
         for seed in range(job.seeds):
-            start = f"start_from=runs/{name}/{job.first}-{seed}" if follows else ""  # as `compare` has it
+            start = (
+                f"start_from=runs/{name}/{job.first}-{seed}" if follows else ""
+            )  # as `compare` has it
             words = f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {start} {settings}"
-            trainings[recipe, seed] = Step(f"{recipe}-{seed}", words, [trainings[job.first, seed]] if follows else [])
+            trainings[recipe, seed] = Step(
+                f"{recipe}-{seed}", words, [trainings[job.first, seed]] if follows else []
+            )
     yield from trainings.values()
     words = f"{' '.join(job.recipes)} --seeds {job.seeds} {job.words} --out runs/{name} --result {name} {settings}"
     yield Step(name, f"compare {words}", [*trainings.values()])
@@ -116,10 +136,14 @@ def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
 
 def main(jobs: dict[str, Job], about: str | None) -> int:
     """Makes the results that the command line names, or says what there is."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="result files to make")
     parser.add_argument("--together", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop all after this time, with checkpoints")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="stop all after this time, with checkpoints"
+    )
     chosen, settings = parser.parse_known_args()
     names = [name for name in chosen.names if "=" not in name]
     settings += [name for name in chosen.names if "=" in name]
@@ -129,7 +153,12 @@ def main(jobs: dict[str, Job], about: str | None) -> int:
     if wrong:
         print(f"no result named '{wrong[0]}'; there are:", file=sys.stderr)
     if wrong or not names:
-        print("\n".join(f"{name:<18} saccade compare {' '.join(job.recipes)} {job.words}" for name, job in jobs.items()))
+        print(
+            "\n".join(
+                f"{name:<18} saccade compare {' '.join(job.recipes)} {job.words}"
+                for name, job in jobs.items()
+            )
+        )
         return 2 if wrong else 0
     Path("runs").mkdir(exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1" if chosen.together > 1 else str(os.cpu_count()))

@@ -34,8 +34,16 @@ bars that move while a command works are left out.
 STEPS = [  # what is done, the command, and the exit codes that it may have
     ("Look at the data first", "saccade check train.en train.fr", [2]),
     ("A clean copy, if you want one", "saccade check train.en train.fr --write clean.tsv", [0]),
-    ("Train", "saccade train translation data.train=train.en,train.fr {settings} --out runs/mine", [0]),
-    ("Translate a file", "saccade translate runs/mine --input test.en > test.out && head -3 test.out", [0]),
+    (
+        "Train",
+        "saccade train translation data.train=train.en,train.fr {settings} --out runs/mine",
+        [0],
+    ),
+    (
+        "Translate a file",
+        "saccade translate runs/mine --input test.en > test.out && head -3 test.out",
+        [0],
+    ),
     ("See where it looked", 'saccade show runs/mine "the small dog saw the black cat"', [0]),
     ("Measure", "saccade evaluate runs/mine test.en,test.fr", [0]),
     ("The report", "saccade report runs/mine && ls runs/mine", [0]),
@@ -54,7 +62,9 @@ def main() -> None:
         write_files(folder, options.pairs)
         parts = [INTRODUCTION.format(when=date.today(), where=where(), pairs=options.pairs)]
         for title, command, codes in STEPS:
-            command = " ".join(command.format(settings=" ".join(map(shlex.quote, options.settings))).split())
+            command = " ".join(
+                command.format(settings=" ".join(map(shlex.quote, options.settings))).split()
+            )
             print(f"$ {command}", flush=True)
             printed, seconds, code = run(command, folder)
             print(f"{printed}\n({seconds:.0f} s)", flush=True)
@@ -79,7 +89,9 @@ def write_files(folder: Path, pairs: int) -> None:
             sides[1][699] = b"une ligne beaucoup trop longue pour cette phrase " * 12
             sides[1][899] = "déjà vu".encode("latin-1")
         for name, lines in zip(("en", "fr"), sides, strict=True):
-            (folder / f"{split}.{name}").write_bytes(b"".join(line.strip() + b"\n" for line in lines))
+            (folder / f"{split}.{name}").write_bytes(
+                b"".join(line.strip() + b"\n" for line in lines)
+            )
 
 
 def run(command: str, folder: Path) -> tuple[str, float, int]:

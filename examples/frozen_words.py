@@ -17,7 +17,11 @@ POOLS = {"plain counts": "mean", "tf-idf": "tf-idf", "learned weights": "static"
 SEEDS = (0, 1, 2)
 RECIPE = {
     "task": "classification",
-    "data": {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 4000, "dev": 300, "test": 2000}},
+    "data": {
+        "train": "reviews:train",
+        "dev": "reviews:dev",
+        "reviews": {"train": 4000, "dev": 300, "test": 2000},
+    },
     "vocabulary": {"kind": "words"},
     "training": {
         "updates": 400,
@@ -35,7 +39,13 @@ RECIPE = {
 def main(folder: Path) -> dict[str, list[float]]:
     accuracy = {}
     for name, pool in POOLS.items():
-        model = {"family": "bag", "pool": pool, "dim": 32, "dropout": 0.0, "embedding": {"name": "tokens", "frozen": True}}
+        model = {
+            "family": "bag",
+            "pool": pool,
+            "dim": 32,
+            "dropout": 0.0,
+            "embedding": {"name": "tokens", "frozen": True},
+        }
         accuracy[name] = []
         for seed in SEEDS:
             system, _ = fit({**RECIPE, "model": model, "seed": seed}, folder / f"{pool}-{seed}")

@@ -21,13 +21,27 @@ TEXT = "the black cat ate the mouse"
 
 def make_tiny(folder: Path) -> Path:
     """A tiny BERT with random weights, and a tokenizer of a few words."""
-    words = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(set(TEXT.split()))])}
+    words = {
+        word: n
+        for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(set(TEXT.split()))])
+    }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
-    transformers.BertModel(transformers.BertConfig(**settings, vocab_size=len(words))).save_pretrained(folder)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    settings = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]"
+    ).save_pretrained(folder)
+    transformers.BertModel(
+        transformers.BertConfig(**settings, vocab_size=len(words))
+    ).save_pretrained(folder)
     return folder
 
 
@@ -35,7 +49,9 @@ def main(folder: Path | None = None, text: str = TEXT, out: Path = Path("look.ht
     with tempfile.TemporaryDirectory() as place:
         folder = make_tiny(Path(place)) if folder is None else folder
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = transformers.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
+        model = transformers.AutoModel.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True
+        ).eval()
     inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
 
     tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
@@ -46,8 +62,13 @@ def main(folder: Path | None = None, text: str = TEXT, out: Path = Path("look.ht
 
     model.set_attn_implementation("eager")
     theirs = model(**inputs, output_attentions=True).attentions
-    far = max((looks.weights() - own).abs().max().item() for looks, own in zip(seen.values(), theirs, strict=True))
-    print(f"{seen}\n{out}: open it in a browser; the weights differ from the model's own by at most {far:.1e}")
+    far = max(
+        (looks.weights() - own).abs().max().item()
+        for looks, own in zip(seen.values(), theirs, strict=True)
+    )
+    print(
+        f"{seen}\n{out}: open it in a browser; the weights differ from the model's own by at most {far:.1e}"
+    )
     return far
 
 

@@ -17,24 +17,48 @@ PHRASEBOOK = {"dev": 100, "test": 200}
 TRAINING = {"schedule": "cosine", "warmup": 30, "smoothing": 0.0}
 PRETRAINING = {
     "task": "language-modelling",
-    "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {**PHRASEBOOK, "train": 3000}},
+    "data": {
+        "train": "phrasebook:train",
+        "dev": "phrasebook:dev",
+        "phrasebook": {**PHRASEBOOK, "train": 3000},
+    },
     "vocabulary": {"kind": "words"},
     "language": {"objective": "masked", "block": 64},
     "model": MODEL,
-    "training": {**TRAINING, "updates": 500, "tokens": 2048, "learning_rate": 0.003, "evaluate_every": 250},
+    "training": {
+        **TRAINING,
+        "updates": 500,
+        "tokens": 2048,
+        "learning_rate": 0.003,
+        "evaluate_every": 250,
+    },
 }
 FEW_LABELS = {
     "task": "tagging",
-    "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {**PHRASEBOOK, "train": 30}},
+    "data": {
+        "train": "phrasebook:train",
+        "dev": "phrasebook:dev",
+        "phrasebook": {**PHRASEBOOK, "train": 30},
+    },
     "model": MODEL,
-    "training": {**TRAINING, "updates": 120, "tokens": 500, "learning_rate": 0.002, "evaluate_every": 40, "watch": "accuracy"},
+    "training": {
+        **TRAINING,
+        "updates": 120,
+        "tokens": 500,
+        "learning_rate": 0.002,
+        "evaluate_every": 40,
+        "watch": "accuracy",
+    },
 }
 
 
 def main(folder: Path) -> dict[str, float]:
     fit(PRETRAINING, folder / "pretrained")
     accuracy = {}
-    starts = {"from scratch": {"vocabulary": {"kind": "words"}}, "fine-tuned": {"start_from": str(folder / "pretrained")}}
+    starts = {
+        "from scratch": {"vocabulary": {"kind": "words"}},
+        "fine-tuned": {"start_from": str(folder / "pretrained")},
+    }
     for name, start in starts.items():
         system, _ = fit({**FEW_LABELS, **start}, folder / name.replace(" ", "-"))
         accuracy[name] = evaluate(system, system.read("phrasebook:test"))["accuracy"]

@@ -14,7 +14,11 @@ from saccade.api import classify, evaluate
 
 RECIPE = {
     "task": "classification",
-    "data": {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 4000, "dev": 300, "test": 500}},
+    "data": {
+        "train": "reviews:train",
+        "dev": "reviews:dev",
+        "reviews": {"train": 4000, "dev": 300, "test": 500},
+    },
     "vocabulary": {"kind": "words"},
     "training": {
         "tokens": 1500,
@@ -28,7 +32,10 @@ RECIPE = {
 MODELS = {
     "tf-idf": ({"family": "bag", "pool": "tf-idf", "dim": 32}, 300),
     "static": ({"family": "bag", "pool": "static", "dim": 32}, 300),
-    "GRU + attention": ({"family": "rnn-encoder", "cell": "gru", "dim": 32, "hidden": 32, "depth": 1}, 300),
+    "GRU + attention": (
+        {"family": "rnn-encoder", "cell": "gru", "dim": 32, "hidden": 32, "depth": 1},
+        300,
+    ),
 }
 
 
@@ -45,7 +52,13 @@ def main(folder: Path) -> dict[str, float]:
             print("   heaviest:", " ".join(system.task.text.token(n) for n in words[:10]))
             print("   lightest:", " ".join(system.task.text.token(n) for n in words[-10:]))
     found = classify(system, ["the actors were brilliant , but the story is dull"])[0]
-    print(found.label, " ".join(f"{piece}:{weight:.2f}" for piece, weight in zip(found.pieces, found.weights, strict=True)))
+    print(
+        found.label,
+        " ".join(
+            f"{piece}:{weight:.2f}"
+            for piece, weight in zip(found.pieces, found.weights, strict=True)
+        ),
+    )
     return accuracy
 
 

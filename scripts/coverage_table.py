@@ -40,7 +40,11 @@ def main() -> None:
     print(f"{'package':16} {'lines':>7} {'not run':>8} {'share':>7}")
     for name, (run, every) in found.items():
         print(f"{name:16} {every:7,} {every - run:8,} {run / max(every, 1):7.1%}")
-    low = [f"{name} ({run / every:.1%})" for name, (run, every) in found.items() if every and run < LOW * every]
+    low = [
+        f"{name} ({run / every:.1%})"
+        for name, (run, every) in found.items()
+        if every and run < LOW * every
+    ]
     print(f"below {LOW:.0%}: {', '.join(low) or 'none'}")
 
 

@@ -32,7 +32,10 @@ def normal(name: str) -> str:
 def pinned(text: str) -> dict[str, str]:
     """Name → version of the lines `name==version`, in constraints and in lock files."""
     lines = (re.split(r"[ #]", line.strip())[0] for line in text.splitlines() if "==" in line)
-    return {normal(name): version for name, _, version in (line.partition("==") for line in lines if line)}
+    return {
+        normal(name): version
+        for name, _, version in (line.partition("==") for line in lines if line)
+    }
 
 
 def version_in(name: str, file: str) -> str:
@@ -68,8 +71,12 @@ def served(project: dict[str, Any]) -> dict[str, str]:
         INDEX,
     ]
     command = [sys.executable, "-m", "pip", "--isolated", *words, *asked]
-    report = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
-    return {normal(one["metadata"]["name"]): one["metadata"]["version"] for one in report["install"]}
+    report = json.loads(
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    )
+    return {
+        normal(one["metadata"]["name"]): one["metadata"]["version"] for one in report["install"]
+    }
 
 
 def bill(versions: dict[str, str], project: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +93,10 @@ def bill(versions: dict[str, str], project: dict[str, Any]) -> dict[str, Any]:
         for name, version in sorted(versions.items())
     ]
     itself = {"type": "application", "name": project["name"], "version": project["version"]}
-    itself |= {"purl": f"pkg:pypi/{project['name']}@{project['version']}", "licenses": [{"license": {"id": project["license"]}}]}
+    itself |= {
+        "purl": f"pkg:pypi/{project['name']}@{project['version']}",
+        "licenses": [{"license": {"id": project["license"]}}],
+    }
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -107,7 +117,9 @@ def main() -> None:
             each = "".join(f" \\\n    --hash=sha256:{digest}" for digest in hashes[name])
             lines.append(f"{name}=={version}{each}\n")
         (ROOT / file).write_text("".join(lines), encoding="utf-8")
-    (ROOT / "sbom.json").write_text(json.dumps(bill(versions, project), indent=1) + "\n", encoding="utf-8")
+    (ROOT / "sbom.json").write_text(
+        json.dumps(bill(versions, project), indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -8,19 +8,30 @@ import threading
 import warnings
 from collections.abc import Iterator
 
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # set before torch is imported: the same kernels on every machine
-os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start: two workers share two cores
+os.environ.setdefault(
+    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
+)  # set before torch is imported: the same kernels on every machine
+os.environ["OMP_NUM_THREADS"] = (
+    "1"  # for the processes that tests start: two workers share two cores
+)
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-if threading.current_thread() is threading.main_thread():  # a shell starts what runs in the background with signals ignored
+if (
+    threading.current_thread() is threading.main_thread()
+):  # a shell starts what runs in the background with signals ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 torch.set_num_threads(1)
-quick = {"deadline": None, "derandomize": True, "max_examples": 25, "suppress_health_check": [HealthCheck.too_slow]}
+quick = {
+    "deadline": None,
+    "derandomize": True,
+    "max_examples": 25,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
 settings.register_profile("saccade", **quick)
 settings.load_profile("saccade")
 
@@ -41,6 +52,9 @@ def plain_flex(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
     monkeypatch.setattr(table["flex"], "failed", {})
     monkeypatch.setattr(table["flex"], "compiled", set())
-    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):  # uncompiled, it would trace itself at every call
+    with (
+        warnings.catch_warnings(),
+        torch.compiler.set_stance("force_eager"),
+    ):  # uncompiled, it would trace itself at every call
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
         yield

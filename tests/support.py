@@ -92,7 +92,10 @@ def check_mistake(folder: Path, line: str, sentence: str) -> None:
     """A command line that cannot work prints one line with that sentence, ends with 2 and changes nothing in the folder."""
 
     def snapshot() -> dict[str, bytes | None]:
-        return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+        return {
+            str(path): path.read_bytes() if path.is_file() else None
+            for path in sorted(folder.rglob("*"))
+        }
 
     before = snapshot()
     printed = run_cli(*split_words(line))

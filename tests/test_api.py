@@ -41,7 +41,14 @@ RECIPE: dict[str, Any] = {
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 12, "hidden": 12, "dropout": 0.1},
-    "training": {"updates": 30, "tokens": 500, "learning_rate": 0.02, "warmup": 5, "evaluate_every": 10, "checkpoint_every": 10},
+    "training": {
+        "updates": 30,
+        "tokens": 500,
+        "learning_rate": 0.02,
+        "warmup": 5,
+        "evaluate_every": 10,
+        "checkpoint_every": 10,
+    },
     "device": "cpu",
 }
 SMALL = {"dim": 12, "hidden": 12, "depth": 1, "lstm_width": 12, "decoder_depth": 1}
@@ -53,7 +60,14 @@ def recipe(*words: str) -> recipes.Recipe:
 
 def family(name: str) -> dict[str, Any]:
     wanted = {f.name for f in dataclasses.fields(models.table[name].config)}
-    return {"family": name, **{key: size for key, size in {**SMALL, "heads": 2, "pretrained": False}.items() if key in wanted}}
+    return {
+        "family": name,
+        **{
+            key: size
+            for key, size in {**SMALL, "heads": 2, "pretrained": False}.items()
+            if key in wanted
+        },
+    }
 
 
 @pytest.fixture(scope="module")
@@ -100,25 +114,43 @@ def told(work: Any) -> str:
 
 
 def test_a_seed_gives_the_same_model_and_another_gives_another(held_out: list[Pair]) -> None:
-    assert equal(api.build(recipe("seed=1"), held_out).model, api.build(recipe("seed=1"), held_out).model)
-    assert not equal(api.build(recipe("seed=1"), held_out).model, api.build(recipe("seed=2"), held_out).model)
+    assert equal(
+        api.build(recipe("seed=1"), held_out).model, api.build(recipe("seed=1"), held_out).model
+    )
+    assert not equal(
+        api.build(recipe("seed=1"), held_out).model, api.build(recipe("seed=2"), held_out).model
+    )
 
 
 def test_vocabularies_are_made_from_the_training_pairs(held_out: list[Pair]) -> None:
-    apart, joint = api.build(RECIPE, held_out).task, api.build(recipe("vocabulary.joint=true"), held_out).task
+    apart, joint = (
+        api.build(RECIPE, held_out).task,
+        api.build(recipe("vocabulary.joint=true"), held_out).task,
+    )
     assert joint.source is joint.target
     words = {word for pair in held_out for word in pair.source.lower().split() if word.isalpha()}
     assert all(apart.source.id(word) != 1 and joint.source.id(word) != 1 for word in words)
     assert len(joint.source) > max(len(apart.source), len(apart.target))
-    assert api.build(recipe("vocabulary.size=10"), held_out).task.source.unknown_share([held_out[0].source]) > 0
+    assert (
+        api.build(recipe("vocabulary.size=10"), held_out).task.source.unknown_share(
+            [held_out[0].source]
+        )
+        > 0
+    )
 
 
-@pytest.mark.parametrize("name", ["fixed-first", "fixed-context", "bahdanau", "luong", "transformer"])
+@pytest.mark.parametrize(
+    "name", ["fixed-first", "fixed-context", "bahdanau", "luong", "transformer"]
+)
 @pytest.mark.parametrize("joint", [False, True])
 def test_every_family_is_itself_after_it_was_saved_and_loaded(
     tmp_path: Path, held_out: list[Pair], name: str, joint: bool
 ) -> None:
-    changed = {**RECIPE, "model": family(name), "vocabulary": {**RECIPE["vocabulary"], "joint": joint}}
+    changed = {
+        **RECIPE,
+        "model": family(name),
+        "vocabulary": {**RECIPE["vocabulary"], "joint": joint},
+    }
     system = api.build(changed, held_out)
     RunFolder(tmp_path, api.model_files(system)).save("best", system.model)
     again = api.load(tmp_path)
@@ -136,7 +168,9 @@ SENTENCES = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
 GRAPHS = [Graph(("red", "blue"), ("a", "b"), ((0, 1, "friend"),), 1)]
 DOCUMENTS = [Document("the cat saw the dog", 1)]
 SMALL_SHAPES = {"train": 1, "dev": 4, "test": 1, "size": 32}
-CAPTIONS, QUESTIONS, PICTURES, PLAIN = (read(kind, "shapes:dev", SMALL_SHAPES) for kind in (CAPTIONED, ASKED, PICTURED, SHOWN))
+CAPTIONS, QUESTIONS, PICTURES, PLAIN = (
+    read(kind, "shapes:dev", SMALL_SHAPES) for kind in (CAPTIONED, ASKED, PICTURED, SHOWN)
+)
 
 
 def able(kind: type[torch.nn.Module]) -> tuple[str, ...]:
@@ -146,7 +180,9 @@ def able(kind: type[torch.nn.Module]) -> tuple[str, ...]:
 def recipe_for(task: str, name: str) -> dict[str, Any]:
     """A small model of a family, with one vocabulary where the family wants it."""
     words = {"kind": "words"}
-    if task in ("translation", "text-to-text") and getattr(models.table[name].config, "shared", False):
+    if task in ("translation", "text-to-text") and getattr(
+        models.table[name].config, "shared", False
+    ):
         words |= {"joint": True}
     if task in ("image-classification", "autoencoding") or name == "mesh-network":
         words = {}
@@ -187,7 +223,9 @@ def used(system: api.System, examples: Any) -> Any:
 
 
 @pytest.mark.parametrize(("task", "name"), CELLS)
-def test_every_family_in_every_task_is_itself_after_it_was_saved_and_loaded(tmp_path: Path, task: str, name: str) -> None:
+def test_every_family_in_every_task_is_itself_after_it_was_saved_and_loaded(
+    tmp_path: Path, task: str, name: str
+) -> None:
     examples = MESHES if name == "mesh-network" else TABLE[task]["examples"]
     changed = recipe_for(task, name)
     changed |= {"language": {"block": 4}} if task == "language-modelling" else {}
@@ -202,7 +240,12 @@ def test_every_family_in_every_task_is_itself_after_it_was_saved_and_loaded(tmp_
 
 @pytest.mark.parametrize(
     ("task", "name"),
-    [(task, entry.name) for task, row in TABLE.items() for entry in models.table if entry.name not in row["families"]],
+    [
+        (task, entry.name)
+        for task, row in TABLE.items()
+        for entry in models.table
+        if entry.name not in row["families"]
+    ],
 )
 def test_a_family_that_does_not_fit_a_task_is_told(task: str, name: str) -> None:
     changed = recipe_for(task, name)
@@ -228,7 +271,10 @@ def test_a_family_that_does_not_fit_a_task_is_told(task: str, name: str) -> None
     ],
 )  # fmt: skip
 def test_a_system_is_asked_for_what_its_task_can(work: Any, sentence: str) -> None:
-    systems = {task: api.build(recipe_for(task, row["families"][-1]), row["examples"]) for task, row in TABLE.items()}
+    systems = {
+        task: api.build(recipe_for(task, row["families"][-1]), row["examples"])
+        for task, row in TABLE.items()
+    }
     assert sentence in told(lambda: work(systems))
 
 
@@ -244,7 +290,10 @@ def rewrite(folder: Path, name: str, text: str) -> None:
     """Changes a file and its line in the manifest, as somebody does who means it."""
     (folder / name).write_text(text)
     listed = json.loads((folder / MANIFEST).read_text())
-    listed["files"][name] = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "bytes": len(text.encode())}
+    listed["files"][name] = {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "bytes": len(text.encode()),
+    }
     (folder / MANIFEST).write_text(json.dumps(listed))
 
 
@@ -264,7 +313,9 @@ def rewrite(folder: Path, name: str, text: str) -> None:
         ("model.safetensors", "junk", "model.safetensors cannot be read as safetensors"),
     ],
 )  # fmt: skip
-def test_a_model_folder_that_does_not_fit_is_told(copy: Path, name: str, text: str, sentence: str) -> None:
+def test_a_model_folder_that_does_not_fit_is_told(
+    copy: Path, name: str, text: str, sentence: str
+) -> None:
     rewrite(copy / "best", name, text)
     assert sentence in told(lambda: api.load(copy))
 
@@ -272,8 +323,12 @@ def test_a_model_folder_that_does_not_fit_is_told(copy: Path, name: str, text: s
 def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) -> None:
     path = copy / "best" / "config.json"
     path.write_text(path.read_text().replace("12", "13", 1))
-    assert "config.json is not what was written (its sha256 differs from the manifest)" in told(lambda: api.load(copy))
-    assert told(lambda: api.load(tmp_path / "nowhere")).startswith(f"no model folder at {tmp_path / 'nowhere'}; give the path")
+    assert "config.json is not what was written (its sha256 differs from the manifest)" in told(
+        lambda: api.load(copy)
+    )
+    assert told(lambda: api.load(tmp_path / "nowhere")).startswith(
+        f"no model folder at {tmp_path / 'nowhere'}; give the path"
+    )
     assert "is a file, not a model folder" in told(lambda: api.load(path))
     assert "no model folder at aaa" in told(lambda: api.load("a" * 400))
 
@@ -282,10 +337,16 @@ def test_a_changed_byte_and_a_missing_path_are_told(copy: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("dev", "reads"), [("", 1), ("phrasebook:dev", 2)])
-def test_the_training_data_is_read_once(dev: str, reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_training_data_is_read_once(
+    dev: str, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, plain, seen = recipe(f"data.dev={dev}"), Translation.read.__func__, []  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        Translation, "read", classmethod(lambda cls, how, where, *more: seen.append(where) or plain(cls, how, where, *more))
+        Translation,
+        "read",
+        classmethod(
+            lambda cls, how, where, *more: seen.append(where) or plain(cls, how, where, *more)
+        ),
     )
     _, work = api.prepared(made)
     assert len(seen) == len(set(seen)) == reads
@@ -297,16 +358,24 @@ def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any)
     folder, system, ended = trained
     assert (ended.update, ended.done) == (30, True)
     dev = examples_of(system.recipe, "dev")
-    assert system.task.metrics(system.model, system.task.numbers(dev))["loss"] == pytest.approx(ended.best, rel=1e-5)
+    assert system.task.metrics(system.model, system.task.numbers(dev))["loss"] == pytest.approx(
+        ended.best, rel=1e-5
+    )
     files = {"recipe.json", "run.json", "metrics.csv", "log.jsonl", "curves.png", "report.html"}
     assert {path.name for path in folder.iterdir()} == {*files, "last", "best"}
     written = json.loads((folder / "recipe.json").read_text())
-    assert written == json.loads((folder / "best" / "config.json").read_text()) == {"saccade": 2, **system.recipe.to_dict()}
+    assert (
+        written
+        == json.loads((folder / "best" / "config.json").read_text())
+        == {"saccade": 2, **system.recipe.to_dict()}
+    )
     assert ended.best < 5.5, "it learns something"
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "transformer"])
-def test_a_resumed_fit_ends_bit_for_bit_where_a_whole_one_does(tmp_path: Path, trained: Any, name: str) -> None:
+def test_a_resumed_fit_ends_bit_for_bit_where_a_whole_one_does(
+    tmp_path: Path, trained: Any, name: str
+) -> None:
     changed = {**RECIPE, "model": {**family(name), "dropout": 0.1}}
     whole = trained[0] if name == "bahdanau" else tmp_path / "whole"
     if name != "bahdanau":
@@ -344,7 +413,12 @@ def test_a_run_is_not_resumed_with_another_recipe(copy: Path, word: str, name: s
 
 def test_more_updates_and_another_rate_may_be_asked_for(copy: Path) -> None:
     """A lower rate is the way out that a NaN loss names."""
-    words = ["training.updates=32", "training.learning_rate=0.001", "training.warmup=7", "training.clip=0.5"]
+    words = [
+        "training.updates=32",
+        "training.learning_rate=0.001",
+        "training.warmup=7",
+        "training.clip=0.5",
+    ]
     _, ended = api.fit(recipe(*words), copy, resume=True)
     assert ended.update == 32
     assert json.loads((copy / "recipe.json").read_text())["training"]["learning_rate"] == 0.001
@@ -359,8 +433,12 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     for resume in (False, True):
-        assert "contains other files and no run; choose an empty or new folder" in told(partial(api.fit, RECIPE, other, resume))
-        assert "is a file; give a folder for the run" in told(partial(api.fit, RECIPE, other / "mine.txt", resume))
+        assert "contains other files and no run; choose an empty or new folder" in told(
+            partial(api.fit, RECIPE, other, resume)
+        )
+        assert "is a file; give a folder for the run" in told(
+            partial(api.fit, RECIPE, other / "mine.txt", resume)
+        )
     assert [path.name for path in other.iterdir()] == ["mine.txt"]
     (other / "recipe.json").write_text("{")
     assert "recipe.json cannot be read as JSON" in told(lambda: api.fit(RECIPE, other, resume=True))
@@ -392,8 +470,15 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path, word: str, sentence: st
 
 
 def test_early_stopping_and_bleu_on_dev_are_a_word_in_the_recipe(tmp_path: Path) -> None:
-    words = ["training.watch=bleu", "training.patience=1", "training.evaluate_every=2", "training.learning_rate=0.0"]
+    words = [
+        "training.watch=bleu",
+        "training.patience=1",
+        "training.evaluate_every=2",
+        "training.learning_rate=0.0",
+    ]
     _, ended = api.fit(recipe(*words), tmp_path / "run")
     assert set(ended.metrics) == {"loss", "bleu"}
-    assert (ended.update, ended.best_update) == (4, 2), "nothing is learned at rate 0, so the second evaluation is no better"
+    assert (ended.update, ended.best_update) == (4, 2), (
+        "nothing is learned at rate 0, so the second evaluation is no better"
+    )
     assert "dev_bleu" in (tmp_path / "run" / "log.jsonl").read_text()

@@ -18,7 +18,12 @@ from saccade.tasks.translation import attends
 
 SIZES = {"train": 150, "dev": 12, "test": 12}
 RECIPE: dict[str, Any] = {
-    "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "test": "phrasebook:test", "phrasebook": SIZES},
+    "data": {
+        "train": "phrasebook:train",
+        "dev": "phrasebook:dev",
+        "test": "phrasebook:test",
+        "phrasebook": SIZES,
+    },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 12, "hidden": 12, "dropout": 0.1},
     "training": {"updates": 30, "tokens": 500, "learning_rate": 0.02, "warmup": 5},
@@ -27,7 +32,13 @@ RECIPE: dict[str, Any] = {
 
 
 def family(name: str) -> dict[str, Any]:
-    return {"family": name, "dim": 12, "hidden": 12, "depth": 1, **({"heads": 2} if name == "transformer" else {})}
+    return {
+        "family": name,
+        "dim": 12,
+        "hidden": 12,
+        "depth": 1,
+        **({"heads": 2} if name == "transformer" else {}),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +57,15 @@ def told(work: Any) -> str:
     return str(error.value)
 
 
-def test_translations_come_in_the_order_of_the_texts(system: api.System, held_out: list[Pair]) -> None:
+def test_translations_come_in_the_order_of_the_texts(
+    system: api.System, held_out: list[Pair]
+) -> None:
     texts = [pair.source for pair in held_out]
     found = [one.log_prob for one in api.decode(system, texts)]
     assert len(set(found)) == len(texts)
-    assert [api.decode(system, [text])[0].log_prob for text in texts] == pytest.approx(found, rel=1e-4)
+    assert [api.decode(system, [text])[0].log_prob for text in texts] == pytest.approx(
+        found, rel=1e-4
+    )
     assert api.decode(system, ["", "the cat", " "])[0].text == ""
     assert api.decode(system, []) == []
 
@@ -58,26 +73,43 @@ def test_translations_come_in_the_order_of_the_texts(system: api.System, held_ou
 def test_every_search_can_be_asked_for(system: api.System, held_out: list[Pair]) -> None:
     texts = [pair.source for pair in held_out[:4]]
     plain, beam = api.decode(system, texts), api.decode(system, texts, beam=4, length_penalty=0.0)
-    assert all(b.log_prob >= a.log_prob - 1e-4 or not a.finished for a, b in zip(plain, beam, strict=True))
+    assert all(
+        b.log_prob >= a.log_prob - 1e-4 or not a.finished for a, b in zip(plain, beam, strict=True)
+    )
     assert all(len(one.alternatives) >= 1 for one in beam)
-    one, two, three = (api.decode(system, texts, sample={"temperature": 1.5, "seed": seed}) for seed in (1, 1, 2))
+    one, two, three = (
+        api.decode(system, texts, sample={"temperature": 1.5, "seed": seed}) for seed in (1, 1, 2)
+    )
     assert one == two != three
-    assert [s.text for s in api.decode(system, texts, sample={"top_k": 1})] == [p.text for p in plain]
+    assert [s.text for s in api.decode(system, texts, sample={"top_k": 1})] == [
+        p.text for p in plain
+    ]
     assert told(lambda: api.searcher(beam=0)).startswith("a beam of 0")
     assert told(lambda: api.searcher(sample={"top_p": 2.0})).startswith("top_p is 2.0")
 
 
-def test_an_evaluation_is_sacrebleu_s_with_its_signature(system: api.System, held_out: list[Pair]) -> None:
+def test_an_evaluation_is_sacrebleu_s_with_its_signature(
+    system: api.System, held_out: list[Pair]
+) -> None:
     found = api.evaluate(system, held_out, beam=2, quarters=True)
     outputs = [one.text for one in api.decode(system, [pair.source for pair in held_out], beam=2)]
-    assert found["bleu"] == sacrebleu.corpus_bleu(outputs, [[pair.target for pair in held_out]]).score
+    assert (
+        found["bleu"] == sacrebleu.corpus_bleu(outputs, [[pair.target for pair in held_out]]).score
+    )
     assert (found["sentences"], found["beam"]) == (12, 2)
-    assert found["loss"] == pytest.approx(system.task.metrics(system.model, system.task.numbers(held_out))["loss"])
+    assert found["loss"] == pytest.approx(
+        system.task.metrics(system.model, system.task.numbers(held_out))["loss"]
+    )
     assert 0 <= found["aer"] <= 1
-    assert [row["shortest"] <= row["mean"] <= row["longest"] for row in found["by_length"]] == [True] * 4
+    assert [row["shortest"] <= row["mean"] <= row["longest"] for row in found["by_length"]] == [
+        True
+    ] * 4
     assert "aer" not in api.evaluate(system, [Pair("the cat", "le chat")])
     assert "by_length" not in api.evaluate(system, held_out)
-    assert told(lambda: api.evaluate(system, [])) == "there are no examples to evaluate on; give data with at least one"
+    assert (
+        told(lambda: api.evaluate(system, []))
+        == "there are no examples to evaluate on; give data with at least one"
+    )
     assert system.read("phrasebook:test") == held_out, "made with the sizes of the recipe"
 
 
@@ -85,17 +117,26 @@ def test_a_model_without_attention_is_evaluated_without_alignment(held_out: list
     system = api.build({**RECIPE, "model": family("fixed-context")}, held_out)
     assert not attends(system.model)
     assert "aer" not in api.evaluate(system, held_out[:2])
-    assert told(lambda: api.show(system, "the cat")).startswith("the family fixed-context has no attention to show; train one")
+    assert told(lambda: api.show(system, "the cat")).startswith(
+        "the family fixed-context has no attention to show; train one"
+    )
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "transformer"])
 def test_what_is_shown_is_what_the_model_looked_at(held_out: list[Pair], name: str) -> None:
     system = api.build({**RECIPE, "model": {**family(name), "dropout": 0.5}}, held_out)
     document = api.show(system, "the black cat", target="le chat noir")
-    assert (document.source, document.target, document.model) == (["the", "black", "cat"], ["le", "chat", "noir"], name)
+    assert (document.source, document.target, document.model) == (
+        ["the", "black", "cat"],
+        ["le", "chat", "noir"],
+        name,
+    )
     first = document.sites[0]
     assert first.name.endswith("cross")
-    assert (first.rows, first.columns) == (["le", "chat", "noir", "<eos>"], ["the", "black", "cat", "<eos>"])
+    assert (first.rows, first.columns) == (
+        ["le", "chat", "noir", "<eos>"],
+        ["the", "black", "cat", "<eos>"],
+    )
     for site in document.sites:
         rows = torch.from_numpy(site.weights).float()
         assert rows.shape[1:] == (len(site.rows), len(site.columns))
@@ -113,7 +154,11 @@ def test_what_is_shown_is_what_the_model_looked_at(held_out: list[Pair], name: s
     "changed",
     [
         {"stack": {"name": "funnel", "parts": 3}, "depth": 3},
-        {"stack": "universal", "depth": 2, "feedforward": {"name": "product-key", "subkeys": 3, "top": 2, "blocks": [1]}},
+        {
+            "stack": "universal",
+            "depth": 2,
+            "feedforward": {"name": "product-key", "subkeys": 3, "top": 2, "blocks": [1]},
+        },
         {"stack": "transparent", "block": "evolved"},
         {"block": "weighted", "mixer": "attention"},
     ],
@@ -122,13 +167,20 @@ def test_what_is_shown_is_what_the_model_looked_at(held_out: list[Pair], name: s
 def test_other_blocks_and_stacks_are_trained_loaded_shown_and_aligned(
     held_out: list[Pair], tmp_path: Path, changed: dict[str, Any]
 ) -> None:
-    recipe = {**RECIPE, "model": {**family("transformer"), **changed}, "training": {**RECIPE["training"], "updates": 2}}
+    recipe = {
+        **RECIPE,
+        "model": {**family("transformer"), **changed},
+        "training": {**RECIPE["training"], "updates": 2},
+    }
     trained = api.fit(recipe, tmp_path / "run")[0]
     system = api.load(tmp_path / "run")
     documents = [api.show(one, "the black cat", target="le chat noir") for one in (trained, system)]
     assert documents[0] == documents[1]
     first = documents[0].sites[0]
-    assert (first.rows, first.columns) == (["le", "chat", "noir", "<eos>"], ["the", "black", "cat", "<eos>"])
+    assert (first.rows, first.columns) == (
+        ["le", "chat", "noir", "<eos>"],
+        ["the", "black", "cat", "<eos>"],
+    )
     for site in documents[0].sites:
         assert site.weights.shape[1:] == (len(site.rows), len(site.columns))
         np.testing.assert_allclose(site.weights.sum(-1), 1, atol=1e-3)
@@ -138,7 +190,11 @@ def test_other_blocks_and_stacks_are_trained_loaded_shown_and_aligned(
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     from saccade.files import held
 
-    with held(tmp_path / "run"), pytest.raises(SaccadeError, match="another process is training into"), held(tmp_path / "run"):
+    with (
+        held(tmp_path / "run"),
+        pytest.raises(SaccadeError, match="another process is training into"),
+        held(tmp_path / "run"),
+    ):
         pass
     with held(tmp_path / "run"):
         pass
@@ -159,4 +215,6 @@ def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     for n in range(9):
         (tmp_path / f"a{n}").mkdir()
         (tmp_path / f"a{n}" / "recipe.json").write_text("{}")
-    assert "holds the runs a0, a1, a2, a3, a4, a5, a6, a7 …; name one" in told(lambda: api.load(tmp_path))
+    assert "holds the runs a0, a1, a2, a3, a4, a5, a6, a7 …; name one" in told(
+        lambda: api.load(tmp_path)
+    )

@@ -71,7 +71,11 @@ def imported(path: Path) -> Iterator[tuple[str, ...]]:
                 continue
             for name in node.names:
                 below = ROOT.joinpath(*base, name.name)
-                yield (*base, name.name) if below.is_dir() or below.with_suffix(".py").is_file() else base
+                yield (
+                    (*base, name.name)
+                    if below.is_dir() or below.with_suffix(".py").is_file()
+                    else base
+                )
 
 
 @functools.cache
@@ -86,7 +90,9 @@ def edges() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("here", sorted(edges()))
 def test_a_room_imports_only_what_is_below_it(here: str) -> None:
-    assert here in {*BASE, *ROOMS, *BESIDE, *TOP}, f"'{here}' is new: a room, or a module of the base?"
+    assert here in {*BASE, *ROOMS, *BESIDE, *TOP}, (
+        f"'{here}' is new: a room, or a module of the base?"
+    )
     assert edges()[here] <= may_import(here)
 
 
@@ -101,7 +107,18 @@ def test_no_two_modules_share_a_stem() -> None:
 
 def test_there_are_parts_and_imports_to_look_at() -> None:
     found = edges()
-    assert {"core", "layers", "models", "data", "decoding", "training", "tasks", "views", "cli", "api"} <= set(found)
+    assert {
+        "core",
+        "layers",
+        "models",
+        "data",
+        "decoding",
+        "training",
+        "tasks",
+        "views",
+        "cli",
+        "api",
+    } <= set(found)
     assert found["models"] == {"core", "errors", "layers", "registry", "settings"}
     assert "studies" in found["cli"], "imports inside functions are seen"
 
@@ -127,11 +144,22 @@ def test_the_core_needs_torch_and_numpy_alone() -> None:
         if part_of(path.relative_to(ROOT).parts) in ("core", "layers", "models"):
             for node in ast.walk(TREES[path]):
                 names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-                outside = {name.split(".")[0] for name in names} - {"torch", "numpy"}
-                assert not outside & {"tokenizers", "safetensors", "sacrebleu", "yaml", "typer", "rich", "PIL", "matplotlib"}, (
-                    path
+                names += (
+                    [node.module or ""]
+                    if isinstance(node, ast.ImportFrom) and not node.level
+                    else []
                 )
+                outside = {name.split(".")[0] for name in names} - {"torch", "numpy"}
+                assert not outside & {
+                    "tokenizers",
+                    "safetensors",
+                    "sacrebleu",
+                    "yaml",
+                    "typer",
+                    "rich",
+                    "PIL",
+                    "matplotlib",
+                }, path
 
 
 BUDGET = tomllib.loads((Path(__file__).parent / "budget.toml").read_text(encoding="utf-8"))
@@ -139,9 +167,13 @@ BUDGET = tomllib.loads((Path(__file__).parent / "budget.toml").read_text(encodin
 
 def test_the_package_keeps_its_budget_of_lines() -> None:
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    assert sum(lines.values()) <= BUDGET["package"], f"{sum(lines.values()):,} lines; take some out before adding more"
+    assert sum(lines.values()) <= BUDGET["package"], (
+        f"{sum(lines.values()):,} lines; take some out before adding more"
+    )
     for name, most in BUDGET["parts"].items():
-        found = sum(count for path, count in lines.items() if part_of(path.relative_to(ROOT).parts) == name)
+        found = sum(
+            count for path, count in lines.items() if part_of(path.relative_to(ROOT).parts) == name
+        )
         assert found <= most, f"{name} has {found:,} lines"
 
 
@@ -151,16 +183,29 @@ def test_files_and_functions_keep_their_budget(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= most
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < BUDGET["function"], f"{node.name} is too long"
+            assert (node.end_lineno or 0) - node.lineno < BUDGET["function"], (
+                f"{node.name} is too long"
+            )
 
 
 def test_every_exception_of_the_budget_is_needed_and_explained() -> None:
     for name, rule in BUDGET["exceptions"].items():
-        assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) > BUDGET["file"], f"{name} needs no exception any more"
+        assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) > BUDGET["file"], (
+            f"{name} needs no exception any more"
+        )
         assert len(rule["why"]) > 20
 
 
-FORBIDDEN_MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+FORBIDDEN_MODULES = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+}
 FORBIDDEN_CALLS = {"eval", "exec", "__import__", "compile"}
 FORBIDDEN_ATTRIBUTES = {
     ("torch", "load"),
@@ -176,12 +221,20 @@ def forbidden(tree: ast.AST) -> Iterator[str]:
     """Everything by which a file could run what a stranger wrote."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names if name.name.split(".")[0] in FORBIDDEN_MODULES)
+            yield from (
+                name.name for name in node.names if name.name.split(".")[0] in FORBIDDEN_MODULES
+            )
         elif isinstance(node, ast.ImportFrom):
             if (node.module or "").split(".")[0] in FORBIDDEN_MODULES:
                 yield node.module or ""
-            yield from (name.name for name in node.names if (node.module, name.name) in FORBIDDEN_ATTRIBUTES)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            yield from (
+                name.name for name in node.names if (node.module, name.name) in FORBIDDEN_ATTRIBUTES
+            )
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in FORBIDDEN_CALLS
+        ):
             yield node.func.id
         elif (
             isinstance(node, ast.Attribute)
@@ -189,22 +242,49 @@ def forbidden(tree: ast.AST) -> Iterator[str]:
             and (node.value.id, node.attr) in FORBIDDEN_ATTRIBUTES
         ):
             yield f"{node.value.id}.{node.attr}"
-        elif isinstance(node, ast.keyword) and node.arg == "shell" and isinstance(node.value, ast.Constant) and node.value.value:
+        elif (
+            isinstance(node, ast.keyword)
+            and node.arg == "shell"
+            and isinstance(node.value, ast.Constant)
+            and node.value.value
+        ):
             yield "shell=True"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_runs_what_a_file_from_a_stranger_says(path: Path) -> None:
-    if path.relative_to(ROOT) == Path("training/sharded.py"):  # an unpickler that admits a few names, and no other use of pickle
+    if path.relative_to(ROOT) == Path(
+        "training/sharded.py"
+    ):  # an unpickler that admits a few names, and no other use of pickle
         assert list(forbidden(TREES[path])) == ["pickle"]
-        used = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.Name) and node.id == "pickle"]
-        [reader] = [node for node in TREES[path].body if isinstance(node, ast.ClassDef) and node.name == "MetadataReader"]
-        assert [base.value for base in reader.bases if isinstance(base, ast.Attribute) and base.attr == "Unpickler"] == used
-        assert [node.name for node in reader.body if isinstance(node, ast.FunctionDef)] == ["find_class"]
+        used = [
+            node
+            for node in ast.walk(TREES[path])
+            if isinstance(node, ast.Name) and node.id == "pickle"
+        ]
+        [reader] = [
+            node
+            for node in TREES[path].body
+            if isinstance(node, ast.ClassDef) and node.name == "MetadataReader"
+        ]
+        assert [
+            base.value
+            for base in reader.bases
+            if isinstance(base, ast.Attribute) and base.attr == "Unpickler"
+        ] == used
+        assert [node.name for node in reader.body if isinstance(node, ast.FunctionDef)] == [
+            "find_class"
+        ]
         return
-    if path.relative_to(ROOT) == Path("data/pretrained.py"):  # published as a pickle: PyTorch's reader of tensors alone
+    if path.relative_to(ROOT) == Path(
+        "data/pretrained.py"
+    ):  # published as a pickle: PyTorch's reader of tensors alone
         assert list(forbidden(TREES[path])) == ["torch.load"]
-        [call] = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"]
+        [call] = [
+            node
+            for node in ast.walk(TREES[path])
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
+        ]
         assert "weights_only=True" in [ast.unparse(keyword) for keyword in call.keywords]
         return
     assert list(forbidden(TREES[path])) == []
@@ -230,11 +310,16 @@ def test_the_search_for_forbidden_things_finds_them(line: str) -> None:
 def test_every_file_and_public_function_says_what_it_is() -> None:
     silent = []
     for path, tree in TREES.items():
-        if any(not isinstance(node, ast.Expr) for node in tree.body) and ast.get_docstring(tree) is None:
+        if (
+            any(not isinstance(node, ast.Expr) for node in tree.body)
+            and ast.get_docstring(tree) is None
+        ):
             silent.append(str(path.relative_to(ROOT)))
         silent += [
             f"{path.relative_to(ROOT)}: class {node.name}"
             for node in tree.body
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
+            if isinstance(node, ast.ClassDef)
+            and not node.name.startswith("_")
+            and ast.get_docstring(node) is None
         ]
     assert silent == []

@@ -12,16 +12,24 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
+]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/from-torch.md", "docs/foreign-models.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tour.md", "docs/from-torch.md", "docs/foreign-models.md"]
+)
 def test_python_in_pages_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "transformers" in (ROOT / page).read_text(encoding="utf-8"):
         pytest.importorskip("transformers")
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert blocks
     monkeypatch.chdir(tmp_path)
     code = compile("\n".join(blocks), page, "exec")
@@ -30,11 +38,17 @@ def test_python_in_pages_runs(
     text = (ROOT / page).read_text(encoding="utf-8")
     for listing in re.findall(r"^    → .*\n(?:^    .*\n)+", text, flags=re.MULTILINE):
         shown, lines = textwrap.dedent(listing).splitlines(), printed.splitlines()
-        [at] = [n for n, line in enumerate(lines) if line == shown[0] and lines[n + 2 : n + 3] == shown[2:3]]
+        [at] = [
+            n
+            for n, line in enumerate(lines)
+            if line == shown[0] and lines[n + 2 : n + 3] == shown[2:3]
+        ]
         assert len(lines[at : at + len(shown)]) == len(shown)
         assert not lines[at + len(shown)].startswith("  "), "backends are missing on the page"
         for mine, its in zip(shown, lines[at:], strict=False):
-            here = torch.cuda.is_available() or importlib.util.find_spec("triton")  # then the kernels have other reasons, or run
+            here = torch.cuda.is_available() or importlib.util.find_spec(
+                "triton"
+            )  # then the kernels have other reasons, or run
             assert mine == its or (here and mine.split()[:1] == its.split()[:1])
 
 
@@ -42,12 +56,19 @@ def test_python_in_pages_runs(
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), (
+            f"{page} links to {target}"
+        )
 
 
 def test_make_targets_named_in_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()))
+    named = set(
+        re.findall(
+            r"\bmake ([a-z-]+)",
+            (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text(),
+        )
+    )
     assert {"demo", "test"} <= named
     for target in named:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"no `make {target}`"
@@ -66,12 +87,18 @@ def test_commands_named_in_the_readme_exist() -> None:
     from saccade.cli import app
 
     known = {command.name for command in app.registered_commands}
-    named = set(re.findall(r"\bsaccade (?!import)([a-z]+)\b", (ROOT / "README.md").read_text(encoding="utf-8")))
+    named = set(
+        re.findall(
+            r"\bsaccade (?!import)([a-z]+)\b", (ROOT / "README.md").read_text(encoding="utf-8")
+        )
+    )
     assert named <= known, named - known
 
 
 def test_the_ten_lines_of_python_are_about_ten() -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    block = re.search(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert block is not None
     assert len([line for line in block.group(1).splitlines() if line.strip()]) <= 11
 
@@ -82,7 +109,9 @@ def test_the_bars_of_the_speed_picture_are_the_milliseconds_of_the_file() -> Non
     assert spec.loader is not None
     speed = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(speed)
-    rows = json.loads((ROOT / "benchmarks/results/bench-attention.json").read_text(encoding="utf-8"))["figures"]["attention"]
+    rows = json.loads(
+        (ROOT / "benchmarks/results/bench-attention.json").read_text(encoding="utf-8")
+    )["figures"]["attention"]
     [t5] = [row for row in rows if row["case"] == "T5, forward + backward"]
     bars = speed.times_as_fast(ROOT)
     assert bars["T5 (against FlexAttention)"] == t5["peer_milliseconds"] / t5["milliseconds"]
@@ -92,7 +121,9 @@ def test_the_bars_of_the_speed_picture_are_the_milliseconds_of_the_file() -> Non
 def test_tables_of_the_pages_are_whole() -> None:
     """No empty line inside a table, whose rest would be shown as text: every row of pipes follows a row or begins with a header."""
     for page in PAGES:
-        lines = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL).splitlines()
+        lines = re.sub(
+            r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
+        ).splitlines()
         for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
             if line.startswith("|") and not before.startswith("|"):
                 assert re.match(r"\|[-:| ]+\|$", after), f"{page}: {line[:80]}"

@@ -43,7 +43,9 @@ def rows_of(text: str) -> Rows:
     lines = [line.strip() for line in text.splitlines()]
     first = next(n for n, line in enumerate(lines) if line.startswith("|"))
     table = [line for line in lines[first:] if line.startswith("|")]
-    table = table[: next((n for n, line in enumerate(lines[first:]) if not line.startswith("|")), len(table))]
+    table = table[
+        : next((n for n, line in enumerate(lines[first:]) if not line.startswith("|")), len(table))
+    ]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     head = ["", *cells[0][1:]]
     return [dict(zip(head, row, strict=True)) for row in cells[2:]]
@@ -61,10 +63,18 @@ def wrong(printed: str, value: Any, scale: float = 1.0) -> str:
     """What is wrong with a printed value: one number, or mean ± standard deviation of several."""
     values = [float(one) for one in (value if isinstance(value, list) else [value])]
     numbers = re.findall(NUMBER, printed)
-    want = [statistics.fmean(values)] if len(values) == 1 else [statistics.fmean(values), statistics.stdev(values)]
+    want = (
+        [statistics.fmean(values)]
+        if len(values) == 1
+        else [statistics.fmean(values), statistics.stdev(values)]
+    )
     if len(numbers) != len(want) or (len(want) == 2) != ("±" in printed):
         return f"{printed}: the file has {len(values)} values, {want}"
-    return "" if all(map(lambda text, one: agrees(text, one, scale), numbers, want)) else f"{printed}: the file has {want}"
+    return (
+        ""
+        if all(map(lambda text, one: agrees(text, one, scale), numbers, want))
+        else f"{printed}: the file has {want}"
+    )
 
 
 class Check:
@@ -96,7 +106,9 @@ def named(file: str, row: str, metric: str) -> Any:
         key = f"{row}.{name}" if row else name
         if key in figures:
             if not row:
-                assert "best" not in figures, f"{file}.json compares several trainings; name the one"
+                assert "best" not in figures, (
+                    f"{file}.json compares several trainings; name the one"
+                )
             return figures[key]
     raise KeyError(f"{file}.json: {row}.{metric}")
 
@@ -112,19 +124,31 @@ def check_results(text: str) -> Check:
         assert label == result(file)["name"] == file
         assert (" †" in row[""]) == bool(result(file).get("commit_dirty"))
         if row["on"] != result(file)["device"]:
-            check.found.append(f"{file} was measured on {result(file)['device']}, not on {row['on']}")
+            check.found.append(
+                f"{file} was measured on {result(file)['device']}, not on {row['on']}"
+            )
         if many := re.fullmatch(r"(\d+) numbers", row["metrics"]):
             check.value(file, many[1], lambda file=file: len(result(file)["figures"]))  # type: ignore[misc]
             continue
-        for metric, printed in re.findall(rf"([\w.]+) ({NUMBER}(?: ± {NUMBER})?)(?:, |$)", row["metrics"]):
-            check.value(f"{file}: {training} {metric}", printed, lambda f=file, t=training, m=metric: named(f, t, m))  # type: ignore[misc]
+        for metric, printed in re.findall(
+            rf"([\w.]+) ({NUMBER}(?: ± {NUMBER})?)(?:, |$)", row["metrics"]
+        ):
+            check.value(
+                f"{file}: {training} {metric}",
+                printed,
+                lambda f=file, t=training, m=metric: named(f, t, m),
+            )  # type: ignore[misc]
         assert len(re.findall(", ", row["metrics"])) + 1 == len(
             re.findall(rf"[\w.]+ {NUMBER}(?: ± {NUMBER})?(?:, |$)", row["metrics"])
         )
         published = row["published elsewhere"] if "published elsewhere" in row else row["others"]
         for who, facts in re.findall(r"([^;:]+): ([^;(]+)", published.split("tables.md")[0]):
             for metric, printed in re.findall(rf"(\w+) ({NUMBER})", facts):
-                check.value(f"{file}: {who} {metric}", printed, lambda f=file, w=who, m=metric: result(f)["peers"][w.strip()][m])  # type: ignore[misc]
+                check.value(
+                    f"{file}: {who} {metric}",
+                    printed,
+                    lambda f=file, w=who, m=metric: result(f)["peers"][w.strip()][m],
+                )  # type: ignore[misc]
     return check
 
 
@@ -135,10 +159,15 @@ def test_results() -> None:
 def test_a_row_that_no_file_has_is_found() -> None:
     """Names that were cut at commas inside brackets, and a value of another row."""
     text = page("docs/results.md")
-    [right] = re.findall(r"^\| \[joins\]\S+: position_embedding=sinusoidal,join=concatenate .*$", text, re.M)
+    [right] = re.findall(
+        r"^\| \[joins\]\S+: position_embedding=sinusoidal,join=concatenate .*$", text, re.M
+    )
     for false in (
         right.replace("sinusoidal,join=concatenate", "{name: sinusoidal"),
-        right.replace("position_embedding=sinusoidal,join=concatenate", "position_embedding= join: concatenate}"),
+        right.replace(
+            "position_embedding=sinusoidal,join=concatenate",
+            "position_embedding= join: concatenate}",
+        ),
         re.sub(r"accuracy [\d.]+", "accuracy 82.40", right),
     ):
         assert len(check_results(text.replace(right, false)).found) == 1, false
@@ -147,7 +176,8 @@ def test_a_row_that_no_file_has_is_found() -> None:
 def test_systems() -> None:
     check = Check()
     for file, metric, printed in re.findall(
-        rf"(?:recorded: |shown: | [<>] )([a-z][\w/.-]*):(\S+) ({NUMBER}(?: ± {NUMBER})?)(?=\n|,| )", page("docs/systems.md")
+        rf"(?:recorded: |shown: | [<>] )([a-z][\w/.-]*):(\S+) ({NUMBER}(?: ± {NUMBER})?)(?=\n|,| )",
+        page("docs/systems.md"),
     ):
         check.value(f"{file}: {metric}", printed, lambda f=file, m=metric: recorded(f, m))  # type: ignore[misc]
     check.done(100)
@@ -206,7 +236,12 @@ def test_serving() -> None:
         if where := SERVING.get(row[""]):
             part, _, key = where.partition(".")
             scale = 100 if row["measured"].endswith("%") else 1
-            check.value(row[""], row["measured"], lambda p=part, k=key: result(f"serve-{p}")["figures"][k], scale)  # type: ignore[misc]
+            check.value(
+                row[""],
+                row["measured"],
+                lambda p=part, k=key: result(f"serve-{p}")["figures"][k],
+                scale,
+            )  # type: ignore[misc]
     check.done(len(SERVING))
 
 
@@ -247,16 +282,24 @@ def test_pictures() -> None:
                 else:
                     file = {"questions": "easy-vqa"}.get(name, name)
                     check.value(
-                        f"{file}: {row['']} {column}", row[column], lambda f=file, w=row[""], k=key: result(f)["peers"][w][k]
+                        f"{file}: {row['']} {column}",
+                        row[column],
+                        lambda f=file, w=row[""], k=key: result(f)["peers"][w][k],
                     )  # type: ignore[misc]
-    kinds = {"q·k / √D": "dot", "vᵀ tanh(W q + U k)": "additive", "what follows the scores alone": "after_scores"}
+    kinds = {
+        "q·k / √D": "dot",
+        "vᵀ tanh(W q + U k)": "additive",
+        "what follows the scores alone": "after_scores",
+    }
     for row in rows_of(section(text, "<!-- reads:", "<!-- end of reads")):
         sizes = "-".join([*re.findall(r"\d+", row[""]), row["positions"], row["width"]])
         kind = kinds[row["score"]]
-        read = lambda how, s=sizes, k=kind: result("hard")["figures"][s][f"{k}_{how}"]  # noqa: E731
+        read = lambda how, s=sizes, k=kind: result("hard")["figures"][s][f"{k}_{how}"]
         check.value(f"{sizes} soft", row["soft"], lambda read=read: read("soft"))  # type: ignore[misc]
         check.value(f"{sizes} hard", row["hard"], lambda read=read: read("hard"))  # type: ignore[misc]
-        check.value(f"{sizes} ratio", row["soft / hard"], lambda read=read: read("soft") / read("hard"))  # type: ignore[misc]
+        check.value(
+            f"{sizes} ratio", row["soft / hard"], lambda read=read: read("soft") / read("hard")
+        )  # type: ignore[misc]
     check.done(100)
 
 
@@ -269,7 +312,10 @@ def test_speed() -> None:
     for row in rows_of(section(text, "Attention, forward and backward:", "Training,")):
         name = row[""] if row[""].startswith("record") else f"{row['']}, forward + backward"
         one = case("bench-attention", "attention", name)
-        assert (row["best peer"], row["by"]) == (one.get("peer", "–"), one.get("about") or one["ours"])
+        assert (row["best peer"], row["by"]) == (
+            one.get("peer", "–"),
+            one.get("about") or one["ours"],
+        )
         for column, key, scale in (
             ("ms", "milliseconds", 1),
             ("MiB", "mebibytes", 1),
@@ -280,27 +326,35 @@ def test_speed() -> None:
             check.value(f"{name} {column}", row[column], lambda one=one, key=key: one[key], scale)  # type: ignore[misc]
     for row in rows_of(section(text, "Training, thousands", "Decoding,")):
         one = case("bench-train", "train", row[""])
-        rate = lambda who, one=one: one["all"][who]["tokens_per_second"]  # noqa: E731
+        rate = lambda who, one=one: one["all"][who]["tokens_per_second"]
         for printed, how in re.findall(rf"({NUMBER}) (with graphs|compiled)", row["ours"]):
             who = "saccade" if how == "with graphs" else "saccade, compiled"
             check.value(f"{row['']} {how}", printed, lambda rate=rate, who=who: rate(who), 1e-3)  # type: ignore[misc]
         peer, printed = re.fullmatch(rf"(.+) ({NUMBER})", row["best peer"]).groups()  # type: ignore[union-attr]
         check.value(f"{row['']} {peer}", printed, lambda rate=rate, peer=peer: rate(peer), 1e-3)  # type: ignore[misc]
-        others = {who: rate(who) for who, found in one["all"].items() if not who.startswith("saccade") and "failed" not in found}
+        others = {
+            who: rate(who)
+            for who, found in one["all"].items()
+            if not who.startswith("saccade") and "failed" not in found
+        }
         assert peer == max(others, key=lambda who: others[who]), "the best peer"
         check.value(f"{row['']} GiB", row["GiB"], lambda one=one: one["mebibytes"] / 1024)  # type: ignore[misc]
         check.value(f"{row['']} ratio", row["ratio of times"], lambda one=one: one["ratio"])  # type: ignore[misc]
     for row in rows_of(section(text, "Decoding, tokens per second", "<!-- end")):
         one = case("bench-decode-gpu", "decode", row[""])
         for column, key in (("saccade", "milliseconds"), ("transformers", "peer_milliseconds")):
-            check.value(f"{row['']} {column}", row[column], lambda one=one, key=key: 32_000 / one[key])  # type: ignore[misc]
+            check.value(
+                f"{row['']} {column}", row[column], lambda one=one, key=key: 32_000 / one[key]
+            )  # type: ignore[misc]
     for row in rows_of(section(text, "that nobody else used", "Made by")):
         for column in list(row)[1:]:
             kind = {"float32": "fp32", "int8": "int8"}[row[""]]
             check.value(
                 f"{column} {kind}",
                 row[column],
-                lambda c=column, k=kind: 1 / case("bench-decode-cpu", "decode", f"{c}, {k}")["ratio"],
+                lambda c=column, k=kind: (
+                    1 / case("bench-decode-cpu", "decode", f"{c}, {k}")["ratio"]
+                ),
             )  # type: ignore[misc]
     check.done(120)
 
@@ -317,7 +371,9 @@ def test_depth_and_foreign() -> None:
             check.value(
                 f"{row['']} {key}",
                 row[column],
-                lambda r=row, k=key: result("foreign-cpu")["figures"]["foreign"][r[""].strip("`")][k],
+                lambda r=row, k=key: result("foreign-cpu")["figures"]["foreign"][r[""].strip("`")][
+                    k
+                ],
             )  # type: ignore[misc]
     check.done(19)
 
@@ -462,7 +518,11 @@ def test_prose(where: str, sentence: str, sources: list[tuple[str, str]]) -> Non
     printed = [found[0]] if isinstance(found[0], str) else list(found[0])
     check = Check()
     for text, (file, key) in zip(printed, sources, strict=True):
-        check.value(f"{file}: {key}", text, lambda f=file, k=key: statistics.fmean(values(result(f)["figures"][k])))  # type: ignore[misc]
+        check.value(
+            f"{file}: {key}",
+            text,
+            lambda f=file, k=key: statistics.fmean(values(result(f)["figures"][k])),
+        )  # type: ignore[misc]
     check.done(len(sources))
 
 
@@ -473,7 +533,8 @@ def values(value: Any) -> Iterator[float]:
 def test_prose_of_additive_scores() -> None:
     check, one = Check(), case("bench-attention", "attention", "additive, forward")
     [(took, share)] = re.findall(
-        rf"Additive scores take ({NUMBER}) ms in forward: {NUMBER} T tanh per second, ({NUMBER}) %", page("docs/speed.md")
+        rf"Additive scores take ({NUMBER}) ms in forward: {NUMBER} T tanh per second, ({NUMBER}) %",
+        page("docs/speed.md"),
     )
     check.value("ms", took, lambda: one["milliseconds"])
     check.value("share", share, lambda: one["of_limit"], 100)
@@ -488,4 +549,6 @@ def test_prose_of_tables_has_no_other_decimal() -> None:
             text = re.sub(sentence.replace("(N)", NUMBER), "", text)
     text = re.sub(r"^\|.*$|`[^`]*`|\]\([^)]*\)|^    .*$", "", text, flags=re.M)
     assert set(re.findall(r"\d+\.\d+", text)) <= {"0.019"}  # the spread of the baseline
-    assert agrees("0.019", statistics.stdev(result("table-modifications")["figures"]["vanilla.final_loss"]))
+    assert agrees(
+        "0.019", statistics.stdev(result("table-modifications")["figures"]["vanilla.final_loss"])
+    )

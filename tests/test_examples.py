@@ -29,12 +29,17 @@ def test_an_example_is_short_and_says_its_target(path: Path) -> None:
     assert "target:" in (ast.get_docstring(ast.parse(text)) or "")
 
 
-def test_a_model_of_hugging_face_is_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_of_hugging_face_is_looked_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("transformers")
     out = tmp_path / "look.html"
     assert example("look_into_hf").main(out=out) < 1e-5
     assert "encoder.layer.1.attention.self" in out.read_text(encoding="utf-8")
-    assert "Seen(2 sites: encoder.layer.0.attention.self, encoder.layer.1.attention.self)" in capsys.readouterr().out
+    assert (
+        "Seen(2 sites: encoder.layer.0.attention.self, encoder.layer.1.attention.self)"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.slow
@@ -43,7 +48,13 @@ def test_words_with_opinions_weigh_most(tmp_path: Path, capsys: pytest.CaptureFi
     assert min(accuracy["static"], accuracy["tf-idf"]) > 78
     assert accuracy["GRU + attention"] > 93
     heaviest = next(line for line in capsys.readouterr().out.splitlines() if "heaviest" in line)
-    assert len({"detested", "praised", "enjoyed", "masterpiece", "disliked", "annoying", "adored"} & set(heaviest.split())) >= 3
+    assert (
+        len(
+            {"detested", "praised", "enjoyed", "masterpiece", "disliked", "annoying", "adored"}
+            & set(heaviest.split())
+        )
+        >= 3
+    )
 
 
 @pytest.mark.slow

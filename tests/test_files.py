@@ -19,7 +19,18 @@ from hypothesis import strategies as st
 
 from saccade import files
 from saccade.errors import SaccadeError
-from saccade.files import MANIFEST, MARK, broken, is_temporary, mark, settle, sha256, verified, write_atomically, write_folder
+from saccade.files import (
+    MANIFEST,
+    MARK,
+    broken,
+    is_temporary,
+    mark,
+    settle,
+    sha256,
+    verified,
+    write_atomically,
+    write_folder,
+)
 from support import error_of
 
 # Every call by which the disk changes. A kill comes before one, after one, or in the middle of one.
@@ -47,7 +58,9 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(number: int, moment: str, failure: Callable[[], BaseException] = Killed) -> Iterator[list[str]]:
+def killed_at(
+    number: int, moment: str, failure: Callable[[], BaseException] = Killed
+) -> Iterator[list[str]]:
     """The calls that are made; the one with this number does not come back."""
     made: list[str] = []
 
@@ -79,7 +92,13 @@ def half(name: str, *args: Any) -> None:
 
 
 def write(target: Path, text: str) -> None:
-    write_folder(target, {"a.txt": lambda path: path.write_text(text), "b.txt": lambda path: path.write_text(2 * text)})
+    write_folder(
+        target,
+        {
+            "a.txt": lambda path: path.write_text(text),
+            "b.txt": lambda path: path.write_text(2 * text),
+        },
+    )
 
 
 def content(target: Path) -> str | None:
@@ -118,7 +137,18 @@ def test_what_is_written_is_synced_before_it_takes_its_name(tmp_path: Path) -> N
     writes = ["write_text", "fsync"] * 3  # two files and the manifest
     mark = ["write_text", "fsync", "fsync"]
     cleared = ["unlink"] * 4 + ["rmdir"]
-    assert made == ["mkdir", *mark, *writes, "fsync", *mark, "replace", "replace", "unlink", "fsync", *cleared]
+    assert made == [
+        "mkdir",
+        *mark,
+        *writes,
+        "fsync",
+        *mark,
+        "replace",
+        "replace",
+        "unlink",
+        "fsync",
+        *cleared,
+    ]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -149,7 +179,11 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new(tmp_path: Path, first: boo
                     pass
                 found = content(target)
                 outcomes.add(found)
-                assert found in (("new", None) if first else ("old", "new")), (number, moment, whole[number])
+                assert found in (("new", None) if first else ("old", "new")), (
+                    number,
+                    moment,
+                    whole[number],
+                )
                 write(target, "newer")
                 assert content(target) == "newer"
                 assert [path.name for path in target.parent.iterdir()] == ["m"]
@@ -157,7 +191,9 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new(tmp_path: Path, first: boo
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_reader_may_come_at_any_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+def test_a_reader_may_come_at_any_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     """Somebody translates with a model while its training writes the next one."""
     target, seen = tmp_path / "m", set()
     write(target, "old")
@@ -202,15 +238,22 @@ def test_where_the_new_one_is_torn_the_old_one_comes_back(tmp_path: Path) -> Non
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
 
 
 FOUND = ("notes", "a whole model", "a file", "a model that was marked, with a folder of one's own")
 
 
-@pytest.mark.parametrize(("what", "there"), [*((what, True) for what in FOUND), *((what, False) for what in FOUND[:3])])
+@pytest.mark.parametrize(
+    ("what", "there"), [*((what, True) for what in FOUND), *((what, False) for what in FOUND[:3])]
+)
 @pytest.mark.parametrize("ending", [".old", ".new"])
-def test_what_we_did_not_leave_is_never_touched(tmp_path: Path, what: str, ending: str, there: bool) -> None:
+def test_what_we_did_not_leave_is_never_touched(
+    tmp_path: Path, what: str, ending: str, there: bool
+) -> None:
     """Notes, or a copy of a model that somebody keeps beside it: neither reading nor writing removes or renames it."""
     target, other = tmp_path / "m", tmp_path / f"m{ending}"
     if there:
@@ -245,7 +288,9 @@ def test_an_empty_folder_is_not_in_the_way(tmp_path: Path) -> None:
     assert not (tmp_path / "m" / MARK).exists()
 
 
-def test_a_file_of_a_process_that_ended_is_known_and_that_of_a_living_one_too(tmp_path: Path) -> None:
+def test_a_file_of_a_process_that_ended_is_known_and_that_of_a_living_one_too(
+    tmp_path: Path,
+) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     names = {
@@ -271,9 +316,14 @@ def test_a_failing_disk_is_reported_and_costs_nothing(tmp_path: Path, error: int
             continue  # the new one is there; that the old one stays a while is no harm
         with killed_at(number, "before", lambda: OSError(error, os.strerror(error))):
             sentence = error_of(lambda target=target: write(target, "new"))  # type: ignore[misc]
-        advice = {errno.ENOSPC: "free some disk space, or choose", errno.EIO: "check the disk, or choose"}.get(error, "choose")
+        advice = {
+            errno.ENOSPC: "free some disk space, or choose",
+            errno.EIO: "check the disk, or choose",
+        }.get(error, "choose")
         room = r": [\d,]+ bytes are needed and [\d,]+ are free.*" if error == errno.ENOSPC else ""
-        assert re.fullmatch(f"cannot write {target}: {os.strerror(error)}{room}; {advice} another path", sentence)
+        assert re.fullmatch(
+            f"cannot write {target}: {os.strerror(error)}{room}; {advice} another path", sentence
+        )
         assert not (tmp_path / f"{number}.new").exists()
         assert content(target) in ("old", "new")
         write(target, "newer")
@@ -292,19 +342,26 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
                 write_atomically(path, b"new")
             assert path.read_bytes() in (b"old", b"new")
     for number in range(len(whole)):
-        full = lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: E731
+        full = lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with (
-            pytest.raises(SaccadeError, match=r"No space left on device: 5 bytes are needed and .* free some"),
+            pytest.raises(
+                SaccadeError, match=r"No space left on device: 5 bytes are needed and .* free some"
+            ),
             killed_at(number, "before", full),
         ):
             write_atomically(path, b"newer")
-    assert len(list(path.parent.iterdir())) <= 2, "what could not be written is removed; the one kill above left its part"
+    assert len(list(path.parent.iterdir())) <= 2, (
+        "what could not be written is removed; the one kill above left its part"
+    )
 
 
 @pytest.mark.parametrize("name", ["file/x", "file/deep/x", "long" * 100])
 def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("mine")
-    for work in (lambda: write_atomically(tmp_path / name, b"x"), lambda: write(tmp_path / name, "x")):
+    for work in (
+        lambda: write_atomically(tmp_path / name, b"x"),
+        lambda: write(tmp_path / name, "x"),
+    ):
         with pytest.raises(SaccadeError, match=r"cannot write .*; choose another path$"):
             work()
     with pytest.raises(SaccadeError, match=r"cannot write .*: Is a directory"):
@@ -332,21 +389,27 @@ def test_a_long_name_is_not_an_obstacle(tmp_path: Path) -> None:
     [
         ("missing", "no model folder at {}; give the path of a folder written by `saccade train`"),
         ("file", "{} is a file, not a model folder"),
-        ("empty", "{} is not an intact model folder: it has no manifest.json; copy it again or use another"),
+        (
+            "empty",
+            "{} is not an intact model folder: it has no manifest.json; copy it again or use another",
+        ),
         ("long" * 100, "no model folder at {}"),
     ],
 )
 def test_what_is_not_our_folder_is_reported(tmp_path: Path, name: str, sentence: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
-    assert error_of(lambda: verified(tmp_path / name, "model folder")).startswith(sentence.format(tmp_path / name))
+    assert error_of(lambda: verified(tmp_path / name, "model folder")).startswith(
+        sentence.format(tmp_path / name)
+    )
 
 
 def test_the_files_that_are_needed_must_be_listed(tmp_path: Path) -> None:
     write(tmp_path / "m", "x")
     assert verified(tmp_path / "m", "model folder", ["a.txt"]) == tmp_path / "m"
     with pytest.raises(
-        SaccadeError, match=r"m is not a model folder: it has no config.json; give the path of a folder written by"
+        SaccadeError,
+        match=r"m is not a model folder: it has no config.json; give the path of a folder written by",
     ):
         verified(tmp_path / "m", "model folder", ["a.txt", "config.json"])
     write_folder(tmp_path / "none", {})
@@ -355,13 +418,20 @@ def test_the_files_that_are_needed_must_be_listed(tmp_path: Path) -> None:
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 entries = st.fixed_dictionaries({"sha256": values | st.just("0" * 64), "bytes": values})
 
 
-@given(st.one_of(values, st.fixed_dictionaries({"files": values | st.dictionaries(st.text(max_size=5), entries)})))
+@given(
+    st.one_of(
+        values,
+        st.fixed_dictionaries({"files": values | st.dictionaries(st.text(max_size=5), entries)}),
+    )
+)
 def test_no_manifest_whatever_is_in_it_gives_more_than_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, manifest: Any
 ) -> None:
@@ -373,7 +443,10 @@ def test_no_manifest_whatever_is_in_it_gives_more_than_a_sentence(
         verified(folder, "model folder")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"files": {"a": {"sha256": "0", "bytes": Infinity}}}', "\udcff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[" * 100_000, '{"files": {"a": {"sha256": "0", "bytes": Infinity}}}', "\udcff"],
+)
 def test_a_manifest_that_is_not_json_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_bytes(text.encode(errors="surrogateescape"))
     assert broken(tmp_path) == "its manifest.json is unreadable"
@@ -385,7 +458,9 @@ def test_sha256_is_that_of_the_whole_file(tmp_path: Path) -> None:
     assert sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_files_are_written_where_folders_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_written_where_folders_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "fcntl", None)  # as on Windows
     with files.held(tmp_path / "run"), files.held(tmp_path / "run"):
         write_atomically(tmp_path / "run" / "a.txt", b"a")

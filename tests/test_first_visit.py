@@ -57,7 +57,10 @@ def test_what_is_not_a_whole_number_is_refused(value: Any) -> None:
 
 def test_words_the_vocabulary_lacks_are_counted() -> None:
     pairs = [Pair(f"word{n} the", f"mot{n} le", n) for n in range(50)]
-    made = {"vocabulary": {"kind": "words", "size": 10}, "model": {"family": "luong", "dim": 4, "hidden": 4}}
+    made = {
+        "vocabulary": {"kind": "words", "size": 10},
+        "model": {"family": "luong", "dim": 4, "hidden": 4},
+    }
     notes = api.build(made, pairs).notes
     assert [note.split(" of the ")[1].split()[0] for note in notes] == ["source", "target"]
     assert all(note.startswith("note: 4") and "read as <unk>" in note for note in notes), notes
@@ -73,23 +76,35 @@ def test_a_first_model_is_reported_and_another_family_named(tmp_path: Path) -> N
         training={"updates": 1, "tokens": 64},
     )
     api.fit(language, tmp_path / "first")
-    kept = {name: value for name, value in language.items() if name not in ("language", "vocabulary")}
+    kept = {
+        name: value for name, value in language.items() if name not in ("language", "vocabulary")
+    }
     tags = {**kept, "task": "tagging", "start_from": str(tmp_path / "first")}
     notes = api.build(tags).notes
     assert notes[0].endswith(f"and the vocabulary are those of {tmp_path / 'first'}")
     rnn = {**tags, "model": {"family": "rnn-encoder", "dim": 12}}
-    assert "(model.family is transformer-encoder there and rnn-encoder here)" in error_of(lambda: api.build(rnn))
+    assert "(model.family is transformer-encoder there and rnn-encoder here)" in error_of(
+        lambda: api.build(rnn)
+    )
 
 
 @pytest.mark.parametrize("family", ["transformer-decoder", "rnn-decoder"])
 @pytest.mark.parametrize("objective", ["masked", "permutation"])
-def test_a_model_that_sees_nothing_behind_cannot_guess_what_is_hidden(family: str, objective: str) -> None:
-    values = {"task": "language-modelling", "language": {"objective": objective}, "model": {"family": family}}
+def test_a_model_that_sees_nothing_behind_cannot_guess_what_is_hidden(
+    family: str, objective: str
+) -> None:
+    values = {
+        "task": "language-modelling",
+        "language": {"objective": objective},
+        "model": {"family": family},
+    }
     sentence = f"{family} is causal and cannot be trained with the {objective} objective; choose another model.family, such as transformer-encoder"
     assert error_of(lambda: recipes.recipe(values)) == sentence
 
 
-def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     huge = {"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 100}
     sentence = error_of(lambda: recipes.recipe({"model": huge}))
     assert sentence == error_of(lambda: recipes.Builder(huge).make(Seq2Seq, 5, 5))
@@ -103,16 +118,21 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(monkeypatc
     counted = recipes.Builder(small).make(Seq2Seq, 9, 9)
     assert all(map(torch.equal, plain.parameters(), counted.parameters())), "counting draws nothing"
     monkeypatch.setattr(builder.os, "sysconf", lambda name: 10)
-    assert "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)" in error_of(
-        lambda: system.check_memory(plain, torch.device("cpu"))
+    assert (
+        "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)"
+        in error_of(lambda: system.check_memory(plain, torch.device("cpu")))
     )
 
 
 def test_a_label_for_each_text_is_a_wrong_column() -> None:
-    made = recipes.recipe({"task": "classification", "vocabulary": {"kind": "words"}, "model": {"family": "bag"}})
+    made = recipes.recipe(
+        {"task": "classification", "vocabulary": {"kind": "words"}, "model": {"family": "bag"}}
+    )
     texts = [Labeled("good", f"text {n}", n) for n in range(60)]
     sentence = error_of(lambda: Classification.learn(made, texts))
-    assert sentence.startswith("the training data has 60 labels for 60 texts, nearly one each; check that")
+    assert sentence.startswith(
+        "the training data has 60 labels for 60 texts, nearly one each; check that"
+    )
 
 
 class Notes(Watcher):
@@ -128,7 +148,10 @@ def test_a_finished_run_is_reported(tmp_path: Path) -> None:
     api.fit(made, tmp_path / "run")
     heard = Notes()
     api.fit(made, tmp_path / "run", resume=True, watcher=heard)
-    assert heard.notes[-1] == "already finished at update 2; raise training.updates or training.patience to continue"
+    assert (
+        heard.notes[-1]
+        == "already finished at update 2; raise training.updates or training.patience to continue"
+    )
     again = Notes()
     api.fit({**made, "training": {"updates": 3}}, tmp_path / "run", resume=True, watcher=again)
     assert "resuming from update 2" in again.notes
@@ -136,26 +159,40 @@ def test_a_finished_run_is_reported(tmp_path: Path) -> None:
 
 def test_a_stopped_comparison_continues_with_the_same_command() -> None:
     stopped = Stopped(*Stopped(2, 7).at, "the same command")
-    assert str(stopped) == "stopped by SIGINT after update 7; a checkpoint was written, continue with the same command"
+    assert (
+        str(stopped)
+        == "stopped by SIGINT after update 7; a checkpoint was written, continue with the same command"
+    )
     assert stopped.code == 130
 
 
-def test_closed_streams_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_closed_streams_are_sentences(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert error_of(lambda: list(input_stream.stdin_lines("tag"))).startswith("nothing to tag; give a text")
+    assert error_of(lambda: list(input_stream.stdin_lines("tag"))).startswith(
+        "nothing to tag; give a text"
+    )
     monkeypatch.setattr(sys, "stdout", None)
     assert cli.run(["list"]) == 2
     assert "stdout is closed, so nothing can be printed" in capsys.readouterr().err
 
 
 def test_stdin_that_is_not_utf_8_is_named_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("one\ndeux\ntr\xe9s\n".encode("latin-1"))))
-    assert error_of(lambda: list(input_stream.stdin_lines("tag"))) == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO("one\ndeux\ntr\xe9s\n".encode("latin-1")))
+    )
+    assert (
+        error_of(lambda: list(input_stream.stdin_lines("tag")))
+        == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
+    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("été\r\nx".encode())))
     assert list(input_stream.stdin_lines("tag")) == ["été", "x"]
 
 
-def test_a_long_file_is_translated_in_parts_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_file_is_translated_in_parts_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trained, _ = api.fit(tiny_recipe(training={"updates": 1}), tmp_path / "run")
     lines = [pair.source for pair in trained.read("phrasebook:train")[:7]]
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

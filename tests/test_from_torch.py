@@ -16,7 +16,11 @@ from saccade.errors import SaccadeError
 from support import error_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "from-torch.md").read_text(encoding="utf-8")
-ROWS = [re.findall(r"^\| (.+) \| (.+) \|$", line)[0] for line in PAGE.splitlines() if line.startswith("| `")]
+ROWS = [
+    re.findall(r"^\| (.+) \| (.+) \|$", line)[0]
+    for line in PAGE.splitlines()
+    if line.startswith("| `")
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +54,12 @@ def test_the_page_speaks_of_every_word_that_is_answered() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("width", [None, 10])
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_a_layer_taken_over_is_the_same_layer(bias: bool, width: int | None, batch_first: bool) -> None:
-    theirs = nn.MultiheadAttention(12, 3, dropout=0.1, bias=bias, kdim=width, vdim=width, batch_first=batch_first)
+def test_a_layer_taken_over_is_the_same_layer(
+    bias: bool, width: int | None, batch_first: bool
+) -> None:
+    theirs = nn.MultiheadAttention(
+        12, 3, dropout=0.1, bias=bias, kdim=width, vdim=width, batch_first=batch_first
+    )
     for parameter in theirs.parameters():
         nn.init.normal_(parameter)
     ours = MultiHeadAttention.from_torch(theirs.double().eval())
@@ -61,7 +69,9 @@ def test_a_layer_taken_over_is_the_same_layer(bias: bool, width: int | None, bat
     allowed = torch.rand(5, 7) > 0.4
     allowed[:, 0] = True
     given = [one if batch_first else one.transpose(0, 1) for one in (x, memory, memory)]
-    expected, weights = theirs(*given, attn_mask=~allowed, key_padding_mask=hidden, average_attn_weights=False)
+    expected, weights = theirs(
+        *given, attn_mask=~allowed, key_padding_mask=hidden, average_attn_weights=False
+    )
     with record(ours) as seen:
         found = ours(x, memory, masks.matrix(allowed) & masks.padding([7, 4]))
     torch.testing.assert_close(found, expected if batch_first else expected.transpose(0, 1))
@@ -103,7 +113,9 @@ WORDS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("work", "sentence"), WORDS, ids=[sentence.split("'")[1] + str(n) for n, (_, sentence) in enumerate(WORDS)]
+    ("work", "sentence"),
+    WORDS,
+    ids=[sentence.split("'")[1] + str(n) for n, (_, sentence) in enumerate(WORDS)],
 )
 def test_words_of_pytorch_are_answered_with_the_way_out(work: Any, sentence: str) -> None:
     with pytest.raises(TypeError) as error:
@@ -118,7 +130,9 @@ def test_three_tensors_are_answered_with_how_a_layer_is_called() -> None:
     assert sentence.startswith(
         "the third argument is the mask, got a tensor of shape (1, 3, 8); self-attention is layer(x), and layer(x, memory)"
     )
-    assert "make the layer first: MultiHeadAttention(dim, heads)(x)" in error_of(lambda: MultiHeadAttention(X, X, X))
+    assert "make the layer first: MultiHeadAttention(dim, heads)(x)" in error_of(
+        lambda: MultiHeadAttention(X, X, X)
+    )
     for work in (
         lambda: layer(X, mask=torch.ones(3, 3, dtype=torch.bool)),
         lambda: attend(Q, Q, Q, None, torch.ones(3, 3, dtype=torch.bool)),

@@ -25,7 +25,9 @@ ROW = "{recipe: phrasebook-tagger, overrides: [training.updates=5]}"
 
 @pytest.fixture(scope="module")
 def queue() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmarks_gpu_queue", ROOT / "benchmarks" / "gpu_queue.py")
+    spec = importlib.util.spec_from_file_location(
+        "benchmarks_gpu_queue", ROOT / "benchmarks" / "gpu_queue.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -47,7 +49,9 @@ def put(folder: Path, name: str, **values: Any) -> None:
 
 
 @pytest.mark.slow
-def test_every_experiment_of_the_queue_is_read(queue: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_experiment_of_the_queue_is_read(
+    queue: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     found = queue.experiments([])
     assert len(found) == len([*(ROOT / "benchmarks" / "queue").glob("*.yaml")])
@@ -92,7 +96,9 @@ def test_an_experiment_that_needs_an_unknown_one_is_told(queue: ModuleType, fold
         ({"a": 400.0, "b": None}, 100.0, []),
     ],
 )
-def test_which_units_are_paused(queue: ModuleType, left: dict[str, float | None], time_left: float, beyond: list[str]) -> None:
+def test_which_units_are_paused(
+    queue: ModuleType, left: dict[str, float | None], time_left: float, beyond: list[str]
+) -> None:
     assert queue.too_long(left, time_left) == beyond
 
 
@@ -119,9 +125,14 @@ class Process(SimpleNamespace):
 @pytest.fixture
 def sleeping() -> Iterator[list[Any]]:
     """Two workers whose jobs sleep."""
-    jobs = [SimpleNamespace(name=name, after=(), reads=(), alone=False, done=False) for name in "ab"]
+    jobs = [
+        SimpleNamespace(name=name, after=(), reads=(), alone=False, done=False) for name in "ab"
+    ]
     made = [subprocess.Popen(["sleep", "60"]) for _ in jobs]
-    yield [SimpleNamespace(job=job, process=Process(pid=one.pid, popen=one)) for job, one in zip(jobs, made, strict=True)]
+    yield [
+        SimpleNamespace(job=job, process=Process(pid=one.pid, popen=one))
+        for job, one in zip(jobs, made, strict=True)
+    ]
     for one in made:
         one.kill()
         one.wait()
@@ -140,7 +151,9 @@ def saw(made: Any, name: str, each: float) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_a_unit_that_will_not_end_waits_for_the_others(queue: ModuleType, sleeping: list[Any]) -> None:
+def test_a_unit_that_will_not_end_waits_for_the_others(
+    queue: ModuleType, sleeping: list[Any]
+) -> None:
     made, (first, last) = timed(queue, sleeping, 150), sleeping
     saw(made, "a", 1.0)  # 90 s × 1.15 are left, half of them alone
     saw(made, "b", 2.0)
@@ -168,11 +181,15 @@ def test_units_that_all_end_in_time_are_not_paused(queue: ModuleType, sleeping: 
 
 
 @pytest.mark.parametrize("continues", [False, True])
-def test_units_that_continue_end_by_a_signal_when_time_is_up(queue: ModuleType, sleeping: list[Any], continues: bool) -> None:
+def test_units_that_continue_end_by_a_signal_when_time_is_up(
+    queue: ModuleType, sleeping: list[Any], continues: bool
+) -> None:
     made = timed(queue, sleeping, 0, continues)
     made.tend(sleeping)
     assert not made.open
-    assert [worker.process.popen.poll() for worker in sleeping] == ([-15, -15] if continues else [None, None])
+    assert [worker.process.popen.poll() for worker in sleeping] == (
+        [-15, -15] if continues else [None, None]
+    )
 
 
 def test_a_unit_too_long_for_the_time_begins_only_if_it_continues(
@@ -186,7 +203,9 @@ def test_a_unit_too_long_for_the_time_begins_only_if_it_continues(
         assert (made.take() is not None) is continues
 
 
-def test_further_evaluations_of_a_unit_add_what_differs(queue: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_evaluations_of_a_unit_add_what_differs(
+    queue: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(folder, "plain", seeds=1)
     put(folder, "more", seeds=1, options="{beam: 2}", also="{wide: {beam: 5}}")
     plain, more = (queue.experiments([name])[0].jobs[0] for name in ("plain", "more"))
@@ -199,21 +218,39 @@ def test_further_evaluations_of_a_unit_add_what_differs(queue: ModuleType, folde
 
     monkeypatch.setattr(queue.comparison, "train_and_measure", measured)
     context = queue.runner.Context()
-    assert queue.train_unit(more, context)["metrics"] == {"bleu": 32.0, "seconds": 7.0, "wide_bleu": 35.0}
+    assert queue.train_unit(more, context)["metrics"] == {
+        "bleu": 32.0,
+        "seconds": 7.0,
+        "wide_bleu": 35.0,
+    }
     assert queue.train_unit(plain, context)["metrics"] == {"bleu": 31.0, "seconds": 7.0}
 
 
 def test_minutes_are_of_a_row_a_stage_or_all(queue: ModuleType, folder: Path) -> None:
     for number, minutes in enumerate(("5", "{a: 5, train: 6}", "{b: 7, train: 5}", "{b: 7}")):
         put(folder, f"x{number}", minutes=minutes)
-    assert [one.minutes(one.jobs[0]) for one in queue.experiments(["x0", "x1", "x2", "x3"])] == [4.0, 5.0, 5.0, 5.0]
+    assert [one.minutes(one.jobs[0]) for one in queue.experiments(["x0", "x1", "x2", "x3"])] == [
+        4.0,
+        5.0,
+        5.0,
+        5.0,
+    ]
 
 
 def answer(job: Job, context: runner.Context) -> dict[str, float | None]:
     """As a training: the loss of a rate is the rate's distance from 0.004; what was trained is seen in the folder."""
     job.folder.mkdir(parents=True)
-    rate = job.settings["training"]["learning_rate"] if SWEEP in job.stage else runner.best_rate(job)["learning_rate"]
-    return {"final_loss": None if rate > 1 else abs(rate - 0.004), "learning_rate": rate, "seconds": 1.0, "error": "it diverged"}
+    rate = (
+        job.settings["training"]["learning_rate"]
+        if SWEEP in job.stage
+        else runner.best_rate(job)["learning_rate"]
+    )
+    return {
+        "final_loss": None if rate > 1 else abs(rate - 0.004),
+        "learning_rate": rate,
+        "seconds": 1.0,
+        "error": "it diverged",
+    }
 
 
 class Swept(Study):
@@ -228,14 +265,27 @@ class Swept(Study):
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
         rates = [
-            Job("both", f"loss{SWEEP}{rate:g}", 0, answer, {"training": {"learning_rate": rate}}, self.out)
+            Job(
+                "both",
+                f"loss{SWEEP}{rate:g}",
+                0,
+                answer,
+                {"training": {"learning_rate": rate}},
+                self.out,
+            )
             for rate in (0.001, 0.003, 2.0)
         ]
-        return [Job(row, "loss", seed, answer, {"training": {}}, self.out, reads=tuple(rates)) for seed in range(seeds)]
+        return [
+            Job(row, "loss", seed, answer, {"training": {}}, self.out, reads=tuple(rates))
+            for seed in range(seeds)
+        ]
 
 
 def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
-    queue: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    queue: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(queue.STUDIES, "swept", Swept)
     begun = list[str]()
@@ -248,7 +298,9 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     monkeypatch.setattr(queue.runner, "run_side_by_side", here)
     for machine in ("first", "second", "clone"):
         (tmp_path / machine / "benchmarks" / "queue").mkdir(parents=True)
-        (tmp_path / machine / "benchmarks" / "queue" / "t.yaml").write_text("table: swept\nresult: t\nseeds: 2\nminutes: 1\n")
+        (tmp_path / machine / "benchmarks" / "queue" / "t.yaml").write_text(
+            "table: swept\nresult: t\nseeds: 2\nminutes: 1\n"
+        )
 
     monkeypatch.chdir(tmp_path / "first")
     stop = 5  # the sweep, and two of four trainings: the third is not finished
@@ -273,7 +325,9 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     assert "so that another one may be better" not in page
     assert "| A | 0.001 ± 0.000 | 0.003 ± 0 |" in page
 
-    shutil.copytree("benchmarks/units/t/results", tmp_path / "clone" / "benchmarks" / "units" / "t" / "results")  # as committed
+    shutil.copytree(
+        "benchmarks/units/t/results", tmp_path / "clone" / "benchmarks" / "units" / "t" / "results"
+    )  # as committed
     monkeypatch.chdir(tmp_path / "clone")
     assert queue.experiments(["t"])[0].todo == []
 
@@ -281,12 +335,17 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
 def test_a_sweep_without_a_rate_that_works_is_told(tmp_path: Path) -> None:
     tried = Job("both", f"loss{SWEEP}2", 0, answer, {"training": {"learning_rate": 2.0}}, tmp_path)
     tried.write({"final_loss": None, "error": "the loss became nan"})
-    with pytest.raises(SaccadeError, match="no learning rate of its sweep works; the first: the loss became nan"):
+    with pytest.raises(
+        SaccadeError, match="no learning rate of its sweep works; the first: the loss became nan"
+    ):
         runner.best_rate(Job("a", "loss", 0, answer, {}, tmp_path, reads=(tried,)))
 
 
 def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
-    queue: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    queue: ModuleType,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("SACCADE_DATA", "SACCADE_COMMIT"):
         monkeypatch.setenv(name, "")  # so that what is set meanwhile is undone
@@ -310,9 +369,15 @@ def test_a_table_finds_its_sets_among_what_was_packed_and_needs_no_others(
 def test_a_rate_at_the_edge_of_a_sweep_is_told(tmp_path: Path) -> None:
     rates = {0.001: 2.0, 0.002: 1.5, 0.004: 1.25}
     results = [
-        {"row": "both", "stage": f"loss{SWEEP}{rate}", "values": {"learning_rate": rate, "final_loss": loss}}
+        {
+            "row": "both",
+            "stage": f"loss{SWEEP}{rate}",
+            "values": {"learning_rate": rate, "final_loss": loss},
+        }
         for rate, loss in rates.items()
     ]
-    *_, grid, told = study_table.sweeps(study_table.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results))
+    *_, grid, told = study_table.sweeps(
+        study_table.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results)
+    )
     assert grid.endswith("| both | 2.000 | 1.500 | **1.250** |")
     assert told.endswith("another one may be better: both (loss).")

@@ -18,19 +18,29 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 
 def shown(cell: Any, kind: str) -> str:
     """What a cell shows last, in one form."""
-    return "".join(output["data"][kind] for output in cell.outputs if kind in output.get("data", {}))
+    return "".join(
+        output["data"][kind] for output in cell.outputs if kind in output.get("data", {})
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_kept_without_its_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
-    assert not [line for cell in notebook.cells for line in cell.source.splitlines() if len(line) > 150]
+    assert all(
+        cell.outputs == [] and cell.execution_count is None
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    )
+    assert not [
+        line for cell in notebook.cells for line in cell.source.splitlines() if len(line) > 150
+    ]
 
 
 @pytest.mark.parametrize("updates", [10, 150])
 @pytest.mark.slow
-def test_first_steps_can_be_taken(updates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_steps_can_be_taken(
+    updates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Shortened to a few updates, so that every run of the tests sees it; and as it is."""
     source = str(Path(__file__).parents[1] / "src")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]))
@@ -42,9 +52,15 @@ def test_first_steps_can_be_taken(updates: int, tmp_path: Path, monkeypatch: pyt
     training.source = training.source.replace('"updates": 150,', f'"updates": {updates},')
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the kernel's own packages warn of
-        client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+        client = nbclient.NotebookClient(
+            notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+        )
         client.execute()
-    cells = {cell.source.splitlines()[-1].split("(")[0]: cell for cell in notebook.cells if cell.cell_type == "code"}
+    cells = {
+        cell.source.splitlines()[-1].split("(")[0]: cell
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    }
     assert "System(translation, luong," in shown(cells["m"], "text/plain")
     assert "<table>" in shown(cells["m"], "text/html")
     assert "<b>" in shown(cells["m.translate"], "text/html")
@@ -55,4 +71,6 @@ def test_first_steps_can_be_taken(updates: int, tmp_path: Path, monkeypatch: pyt
     [bleu] = re.findall(r"'bleu': ([\d.]+)", shown(cells["m.evaluate"], "text/plain"))
     assert updates < 150 or float(bleu) > 15, "it learns something"
     assert (tmp_path / "cat.png").read_bytes().startswith(b"\x89PNG")
-    assert max(len(shown(cell, "text/plain")) for cell in cells.values()) < 2000, "no screens of numbers"
+    assert max(len(shown(cell, "text/plain")) for cell in cells.values()) < 2000, (
+        "no screens of numbers"
+    )

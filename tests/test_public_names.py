@@ -20,7 +20,17 @@ import saccade
 MODULES = {"masks", "normalizers", "positions", "scores"}
 PARTS = {"Mechanism", "MultiHeadAttention", "attend", "look", "record", "which_backend", *MODULES}
 RUNS = {"average", "build", "ensemble", "fit", "load"}
-USES = {"align", "caption", "classify", "decode", "evaluate", "generate", "show", "tag", "translate"}
+USES = {
+    "align",
+    "caption",
+    "classify",
+    "decode",
+    "evaluate",
+    "generate",
+    "show",
+    "tag",
+    "translate",
+}
 NAMES = PARTS | RUNS | USES | {"SaccadeError", "explain"}
 
 
@@ -46,7 +56,9 @@ def test_a_star_import_brings_them() -> None:
 
 
 def test_the_package_alone_loads_no_torch() -> None:
-    code = "import sys, saccade; saccade.SaccadeError; dir(saccade); assert 'torch' not in sys.modules"
+    code = (
+        "import sys, saccade; saccade.SaccadeError; dir(saccade); assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
@@ -67,8 +79,14 @@ def test_explain_means_one_thing_and_its_old_meaning_is_named() -> None:
     q = torch.randn(1, 2, 5, 8)
     from saccade.core import explain
 
-    for old in (lambda: saccade.explain(q, q), lambda: saccade.explain(q=q, k=q), lambda: explain(q, q)):
-        with pytest.warns(DeprecationWarning, match=r"is now called saccade\.which_backend\(q, k, …\)") as warned:
+    for old in (
+        lambda: saccade.explain(q, q),
+        lambda: saccade.explain(q=q, k=q),
+        lambda: explain(q, q),
+    ):
+        with pytest.warns(
+            DeprecationWarning, match=r"is now called saccade\.which_backend\(q, k, …\)"
+        ) as warned:
             assert old() == saccade.which_backend(q, q)
         assert warned[0].filename == __file__, "the line that has to be changed is named"
 
@@ -109,7 +127,12 @@ def test_the_type_checker_refuses_unknown_arguments(tmp_path: Path) -> None:
         str(file),
     ]
     found = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "MYPYPATH": package}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": package},
+        check=False,
     ).stdout
     by_line = {int(line.split(":")[1]): line for line in found.splitlines() if ": error:" in line}
     assert set(by_line) == set(range(4, 4 + len(WRONG))), found
@@ -121,11 +144,16 @@ def test_the_type_checker_refuses_unknown_arguments(tmp_path: Path) -> None:
     ("function", "names"),
     [
         (saccade.attend, "q k v mechanism mask positions dropout backend"),
-        (saccade.MultiHeadAttention, "dim heads kv_heads mechanism dim_memory bias dropout head_width"),
+        (
+            saccade.MultiHeadAttention,
+            "dim heads kv_heads mechanism dim_memory bias dropout head_width",
+        ),
         (saccade.MultiHeadAttention.forward, "self x memory mask positions"),
     ],
 )
-def test_a_signature_holds_the_arguments_there_are(function: Callable[..., object], names: str) -> None:
+def test_a_signature_holds_the_arguments_there_are(
+    function: Callable[..., object], names: str
+) -> None:
     assert " ".join(inspect.signature(function).parameters) == names
     assert "unknown" not in pydoc.render_doc(function)
 

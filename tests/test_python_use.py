@@ -32,7 +32,10 @@ FAMILIES = {"translation": "transformer", "language-modelling": "transformer-dec
 
 def make(task: str, **more: Any) -> System:
     model = {"family": FAMILIES.get(task, "transformer-encoder"), **SMALL, **more}
-    return saccade.build({"task": task, "model": model, "vocabulary": {"kind": "words"}, "device": "cpu"}, EXAMPLES[task])
+    return saccade.build(
+        {"task": task, "model": model, "vocabulary": {"kind": "words"}, "device": "cpu"},
+        EXAMPLES[task],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,11 @@ def test_a_text_is_one_text_and_a_list_is_many(models: dict[str, System]) -> Non
     assert m.decode("the black cat") == m.translate(iter(["the black cat"]))[0] == one
     assert saccade.translate(m, "the black cat") == saccade.decode(m, "the black cat") == one
     c = models["classification"]
-    assert c.classify("a good film") == c.classify(("a good film",))[0] == saccade.classify(c, "a good film")
+    assert (
+        c.classify("a good film")
+        == c.classify(("a good film",))[0]
+        == saccade.classify(c, "a good film")
+    )
     assert [found.pieces[0] for found in c.classify(["a good film", "bad"])] == ["a", "bad"]
     assert m.translate([]) == c.classify([]) == []
     assert c.unknown_words("zebra film") == ["zebra"]
@@ -70,7 +77,9 @@ def test_a_sentence_to_tag_may_be_a_text_words_or_a_sentence(models: dict[str, S
     assert one == m.tag(Sentence(words)) == list(one)
     several = m.tag(["the black cat", ["the", "black", "cat"], words, Sentence(words, None, 7)])
     assert several == [one] * 4
-    assert [len(found) for found in m.tag(["the cat", "cat"])] == [2, 1], "a list of texts is a list of sentences"
+    assert [len(found) for found in m.tag(["the cat", "cat"])] == [2, 1], (
+        "a list of texts is a list of sentences"
+    )
     assert m.tag([]) == []
 
 
@@ -111,11 +120,18 @@ def test_what_is_not_a_text_is_answered_with_what_to_write(
     assert sentence in error_of(lambda: work(models[task]))
 
 
-def test_a_wrong_method_is_answered_in_the_words_of_whoever_asked(models: dict[str, System]) -> None:
+def test_a_wrong_method_is_answered_in_the_words_of_whoever_asked(
+    models: dict[str, System],
+) -> None:
     with pytest.raises(saccade.SaccadeError) as error:
         models["classification"].translate("a")
-    assert str(error.value) == 'a classification model cannot translate; use m.classify("your text")'
-    assert error.value.shell == 'a classification model cannot translate; use `saccade classify MODEL "your text"`'
+    assert (
+        str(error.value) == 'a classification model cannot translate; use m.classify("your text")'
+    )
+    assert (
+        error.value.shell
+        == 'a classification model cannot translate; use `saccade classify MODEL "your text"`'
+    )
     with pytest.raises(saccade.SaccadeError) as error:
         models["tagging"].evaluate("test", quarters=True)
     assert "has no option 'quarters'" in str(error.value)
@@ -134,7 +150,10 @@ def test_options_are_keywords_and_the_old_mapping_works(models: dict[str, System
     assert m.translate(texts, top_k=1) == m.translate(texts, temperature=0.0) == m.translate(texts)
     assert m.translate("a dog", beam=4).alternatives
     g = models["language-modelling"]
-    new, old = (g.generate("the", 9, top_k=3, seed=5).text, g.generate("the", 9, {"top_k": 3, "seed": 5}).text)
+    new, old = (
+        g.generate("the", 9, top_k=3, seed=5).text,
+        g.generate("the", 9, {"top_k": 3, "seed": 5}).text,
+    )
     assert new == old != g.generate("the", 9, top_k=3, seed=6).text
 
 
@@ -147,7 +166,9 @@ def test_generated_text_streams_and_is_a_text_in_the_end(models: dict[str, Syste
     first = next(stream)
     assert "so far" in repr(stream)
     rest = list(stream)
-    assert stream.text == str(stream) == "".join([first, *rest]) == m.generate("the cat", **asked).text
+    assert (
+        stream.text == str(stream) == "".join([first, *rest]) == m.generate("the cat", **asked).text
+    )
     assert stream.text in words_of(m.generate("the cat", **asked)._repr_html_())
     assert stream.prompt == "the cat"
 
@@ -156,7 +177,11 @@ def test_results_are_what_they_are_called_and_hold_arrays(models: dict[str, Syst
     translated = models["translation"].translate("the black cat")
     assert str(translated) == translated.text == translated
     text, log_prob = translated
-    assert (text, log_prob, translated.source) == (translated.text, translated.log_prob, "the black cat")
+    assert (text, log_prob, translated.source) == (
+        translated.text,
+        translated.log_prob,
+        "the black cat",
+    )
     classified = models["classification"].classify("a good film")
     label, probability = classified
     assert (str(classified), classified.probabilities[label]) == (label, probability)
@@ -179,10 +204,16 @@ def test_results_are_what_they_are_called_and_hold_arrays(models: dict[str, Syst
 
 
 @pytest.mark.parametrize("task", sorted(EXAMPLES))
-def test_a_result_is_saved_as_a_picture_a_page_or_numbers(models: dict[str, System], task: str, tmp_path: Path) -> None:
+def test_a_result_is_saved_as_a_picture_a_page_or_numbers(
+    models: dict[str, System], task: str, tmp_path: Path
+) -> None:
     m = models[task]
     results: dict[str, Any] = {
-        "translation": lambda: [m.translate("the <b> cat"), m.align("the black cat", "le chat noir"), m.look("the cat")],
+        "translation": lambda: [
+            m.translate("the <b> cat"),
+            m.align("the black cat", "le chat noir"),
+            m.look("the cat"),
+        ],
         "classification": lambda: [m.classify("a <b> film"), m.look("a film")],
         "tagging": lambda: [m.tag("the <b> cat"), m.look("the cat")],
         "language-modelling": lambda: [m.look("the cat")],
@@ -211,20 +242,31 @@ def test_a_look_is_a_document_of_arrays(models: dict[str, System]) -> None:
 def test_a_shared_block_is_shown_pass_by_pass() -> None:
     document = make("translation", depth=2, stack="shared").look("the black cat", "le chat noir")
     names = [site.name for site in document]
-    assert [name for name in names if "cross" in name] == ["decoder.0.cross, pass 1", "decoder.0.cross, pass 2"]
+    assert [name for name in names if "cross" in name] == [
+        "decoder.0.cross, pass 1",
+        "decoder.0.cross, pass 2",
+    ]
     assert document[0].weights.shape == (2, 4, 4)
 
 
-def test_an_evaluation_takes_examples_plain_values_or_a_path(models: dict[str, System], tmp_path: Path) -> None:
+def test_an_evaluation_takes_examples_plain_values_or_a_path(
+    models: dict[str, System], tmp_path: Path
+) -> None:
     m = models["translation"]
     (tmp_path / "test.tsv").write_text("the black cat\tle chat noir\na dog\tun chien\n")
     plain = m.evaluate([("the black cat", "le chat noir"), ("a dog", "un chien")], beam=2)
-    assert plain == m.evaluate(EXAMPLES["translation"], beam=2) == m.evaluate(tmp_path / "test.tsv", beam=2)
+    assert (
+        plain
+        == m.evaluate(EXAMPLES["translation"], beam=2)
+        == m.evaluate(tmp_path / "test.tsv", beam=2)
+    )
     assert plain == saccade.evaluate(m, str(tmp_path / "test.tsv"), beam=2)
     assert plain["sentences"] == 2
     assert "bleu" in words_of(plain._repr_html_())
     assert models["classification"].evaluate([("a good film", "good")])["texts"] == 1
-    assert models["tagging"].evaluate([("the cat", "DET NOUN"), (["the"], ["DET"])])["sentences"] == 2
+    assert (
+        models["tagging"].evaluate([("the cat", "DET NOUN"), (["the"], ["DET"])])["sentences"] == 2
+    )
     assert models["language-modelling"].evaluate(["the cat saw the dog"])["documents"] == 1
     (tmp_path / "wrong.tsv").write_text("a film\tgoood\n")
     assert error_of(lambda: models["classification"].evaluate(tmp_path / "wrong.tsv")).startswith(
@@ -235,16 +277,17 @@ def test_an_evaluation_takes_examples_plain_values_or_a_path(models: dict[str, S
 def test_a_system_is_one_line_and_a_small_table(models: dict[str, System], tmp_path: Path) -> None:
     m = models["translation"]
     count = sum(one.numel() for one in m.model.parameters())
-    start = (
-        f"System(translation, transformer, {count:,} parameters, vocabulary {len(m.task.source)} + {len(m.task.target)}, folder "
-    )
+    start = f"System(translation, transformer, {count:,} parameters, vocabulary {len(m.task.source)} + {len(m.task.target)}, folder "
     assert repr(m) == f"{start}none, in memory)"
     RunFolder(tmp_path, model_files(m)).save("best", m.model)
     again = saccade.load(tmp_path)
     assert repr(again) == f"{start}{tmp_path}/best)"
     assert again.folder == tmp_path / "best"
     shown = words_of(again._repr_html_())
-    assert all(word in shown for word in ("translation", "transformer", f"{count:,}", str(tmp_path), "m.translate("))
+    assert all(
+        word in shown
+        for word in ("translation", "transformer", f"{count:,}", str(tmp_path), "m.translate(")
+    )
     assert again._repr_html_().count("<table>") == 1
 
 
@@ -255,7 +298,10 @@ def test_a_view_carries_everything_and_clashes_with_nothing(models: dict[str, Sy
     document = models["translation"].look("the <script>alert(1)</script> cat", "le chat")
     view = document._repr_html_()
     [frame] = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"></iframe>', view)
-    assert re.fullmatch(r'<iframe title="[^"<>]*" style="width:100%;height:\d+px;[^"<>]*" srcdoc="[^"<>]*"></iframe>', view)
+    assert re.fullmatch(
+        r'<iframe title="[^"<>]*" style="width:100%;height:\d+px;[^"<>]*" srcdoc="[^"<>]*"></iframe>',
+        view,
+    )
     page = html.unescape(frame)
     assert page.startswith("<!doctype html>")
     assert document.to_json() in page

@@ -46,7 +46,9 @@ def test_the_recipe_is_one() -> None:
     [text] = blocks("yaml")
     made = recipes.recipe(yaml.safe_load(text))
     assert (made.data.train, made.model["position"]["name"]) == ("train.en,train.fr", "rotary")
-    shrunk = recipes.recipe(made.to_dict(), ["model.dim=16", "model.hidden=16", "model.depth=1", "vocabulary.size=300"])
+    shrunk = recipes.recipe(
+        made.to_dict(), ["model.dim=16", "model.hidden=16", "model.depth=1", "vocabulary.size=300"]
+    )
     assert api.build(shrunk, [Pair("the cat", "le chat", 1)]).name == "transformer"
 
 
@@ -65,13 +67,28 @@ def test_a_command_has_the_options_it_is_given(
 
 
 def test_there_are_commands_for_the_whole_way() -> None:
-    assert {shlex.split(command)[1] for command in COMMANDS} >= {"check", "train", "translate", "evaluate", "show"}
+    assert {shlex.split(command)[1] for command in COMMANDS} >= {
+        "check",
+        "train",
+        "translate",
+        "evaluate",
+        "show",
+    }
 
 
 def test_the_first_screen_has_what_a_visitor_needs() -> None:
     screen = TEXT.split("## ")[0]
-    picture, python, shell = (screen.index(sign) for sign in ("![", "```python", "    saccade train"))
-    assert picture < screen.index("**") < screen.index("    make demo") < screen.index("    make test") < python < shell
+    picture, python, shell = (
+        screen.index(sign) for sign in ("![", "```python", "    saccade train")
+    )
+    assert (
+        picture
+        < screen.index("**")
+        < screen.index("    make demo")
+        < screen.index("    make test")
+        < python
+        < shell
+    )
     [path] = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", screen)
     assert (ROOT / path).read_bytes().startswith(b"\x89PNG")
 
@@ -79,5 +96,7 @@ def test_the_first_screen_has_what_a_visitor_needs() -> None:
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`?make ([a-z-]+)", TEXT))))
 def test_make_knows_the_targets(target: str) -> None:
-    done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -15,20 +15,40 @@ import torch
 from saccade import cli, results
 from saccade.errors import SaccadeError
 
-KEYS = ["name", "recipe", "command", "commit", "date", "device", "versions", "seeds", "figures", "peers", "notes"]
+KEYS = [
+    "name",
+    "recipe",
+    "command",
+    "commit",
+    "date",
+    "device",
+    "versions",
+    "seeds",
+    "figures",
+    "peers",
+    "notes",
+]
 
 
-def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["/somewhere/bin/saccade", "evaluate", "runs/my run", "--beam", "5"])
+def test_a_result_has_all_that_is_needed_to_repeat_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["/somewhere/bin/saccade", "evaluate", "runs/my run", "--beam", "5"]
+    )
     monkeypatch.setattr(results, "commit", lambda: "0123456789ab")
     metrics = {"bleu": 98.25, "aer": [0.05, 0.06]}
-    path = results.write_result("a.b-1", metrics, "r.yaml", [0, 1], {"other": {"bleu": 97}}, "note é", tmp_path / "deep")
+    path = results.write_result(
+        "a.b-1", metrics, "r.yaml", [0, 1], {"other": {"bleu": 97}}, "note é", tmp_path / "deep"
+    )
     assert path == tmp_path / "deep" / "a.b-1.json"
     found = json.loads(path.read_text(encoding="utf-8"))
     assert list(found) == KEYS
     assert found["command"] == "saccade evaluate 'runs/my run' --beam 5"
     assert (found["seeds"], found["peers"]) == ([0, 1], {"other": {"bleu": 97}})
-    assert found["figures"] == {**metrics, "bleu_cased": 98.25}, "BLEU also under the name that papers give it"
+    assert found["figures"] == {**metrics, "bleu_cased": 98.25}, (
+        "BLEU also under the name that papers give it"
+    )
     assert (found["name"], found["recipe"], found["notes"]) == ("a.b-1", "r.yaml", "note é")
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(found["date"])
     assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
@@ -39,16 +59,27 @@ def test_a_result_has_all_that_is_needed_to_repeat_it(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("argv", ["python -m saccade/__main__.py", "benchmarks/deep.py"])
-def test_the_command_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: str) -> None:
+def test_the_command_is_what_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: str
+) -> None:
     monkeypatch.setattr("sys.argv", [argv, "--quick"])
     found = json.loads(results.write_result("x", {}, folder=tmp_path).read_text())
-    assert found["command"] == ("saccade --quick" if "__main__" in argv else "benchmarks/deep.py --quick")
+    assert found["command"] == (
+        "saccade --quick" if "__main__" in argv else "benchmarks/deep.py --quick"
+    )
 
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 # measured on a GPU with uncommitted changes, before such files were marked; they say so themselves
-DIRTY = {"bench-decode-gpu", "cifar10", "multi30k-de-en", "multi30k-en-fr", "table-efficient-recurrent", "hard"}
+DIRTY = {
+    "bench-decode-gpu",
+    "cifar10",
+    "multi30k-de-en",
+    "multi30k-en-fr",
+    "table-efficient-recurrent",
+    "hard",
+}
 
 
 @pytest.mark.parametrize(
@@ -56,16 +87,30 @@ DIRTY = {"bench-decode-gpu", "cifar10", "multi30k-de-en", "multi30k-en-fr", "tab
     [
         ("/x/bin/saccade compare a --out /tmp/r/a --result a", "saccade compare a --result a"),
         ("saccade train a --out=/tmp/r/a seed=1", "saccade train a seed=1"),
-        ("saccade train a model.weights=/home/me/scratch/w.safetensors", "saccade train a model.weights=w.safetensors"),
+        (
+            "saccade train a model.weights=/home/me/scratch/w.safetensors",
+            "saccade train a model.weights=w.safetensors",
+        ),
         ("saccade train a data.train=~/x/a.en,/srv/b.fr", "saccade train a data.train=a.en,b.fr"),
         ("saccade heads ../shared/runs/one senses:test", "saccade heads one senses:test"),
         ("tests/robust/record.py /tmp/tmp.7FXW5VBG8P", "tests/robust/record.py"),
-        ("benchmarks/serve_page.py en-fr=runs/serving", "benchmarks/serve_page.py en-fr=runs/serving"),
-        (f"{ROOT}/benchmarks/deep.py --data {ROOT}/data/x.txt", "benchmarks/deep.py --data data/x.txt"),
-        ("saccade compare a --peer b:c=1@https://example.org/a", "saccade compare a --peer b:c=1@https://example.org/a"),
+        (
+            "benchmarks/serve_page.py en-fr=runs/serving",
+            "benchmarks/serve_page.py en-fr=runs/serving",
+        ),
+        (
+            f"{ROOT}/benchmarks/deep.py --data {ROOT}/data/x.txt",
+            "benchmarks/deep.py --data data/x.txt",
+        ),
+        (
+            "saccade compare a --peer b:c=1@https://example.org/a",
+            "saccade compare a --peer b:c=1@https://example.org/a",
+        ),
     ],
 )
-def test_a_command_has_no_path_of_one_machine(typed: str, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_has_no_path_of_one_machine(
+    typed: str, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     assert results.command(typed.split()) == kept
 
@@ -104,7 +149,9 @@ def test_a_published_result_can_be_repeated(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a b", ".hidden", "a/b", "é"])
 def test_a_name_that_is_not_a_file_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SaccadeError, match="cannot name a result; use lowercase letters, digits, dots and dashes"):
+    with pytest.raises(
+        SaccadeError, match="cannot name a result; use lowercase letters, digits, dots and dashes"
+    ):
         results.write_result(name, {}, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -116,7 +163,9 @@ def test_a_metric_that_is_not_a_number_is_refused(tmp_path: Path, bad: float) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_the_commit_shows_when_the_sources_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_shows_when_the_sources_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert results.commit() == "", "outside a checkout there is none"

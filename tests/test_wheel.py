@@ -27,7 +27,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
-    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=folder, check=True, capture_output=True, timeout=300
+    )
     [made] = (folder / "dist").glob("*.whl")
     return made
 
@@ -47,7 +49,9 @@ def test_the_wheel_holds_all_that_the_package_reads(wheel: Path) -> None:
 
 def test_the_wheel_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     for words in (["list", "recipes"], ["--version"]):
-        code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from saccade.cli import main; main()"
+        code = (
+            "import sys; sys.path.insert(0, sys.argv.pop(1)); from saccade.cli import main; main()"
+        )
         done = subprocess.run(
             [sys.executable, "-c", code, str(wheel.parent / "unpacked"), *words],
             cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=unpacked(wheel),
@@ -65,4 +69,6 @@ def unpacked(wheel: Path) -> dict[str, str]:
 def test_the_versions_of_python_are_named() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["requires-python"] == ">=3.11"
-    assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= set(project["classifiers"])
+    assert {f"Programming Language :: Python :: 3.{n}" for n in (11, 12, 13)} <= set(
+        project["classifiers"]
+    )

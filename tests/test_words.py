@@ -10,7 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "src" / "saccade").rglob("*.py"))
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "recipes").glob("*.yaml"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "recipes").glob("*.yaml")),
+]
 
 # pattern → what to write instead
 INSTEAD = {
@@ -32,11 +36,22 @@ ALLOWED = {
     # the key of a result file, and of what 0.1.0 wrote; the figures of a paper
     "figures": ("saccade/results.py", "training/checkpoints.py", "views/figures.py"),
     # settings of 0.1.0; where a sentence says that something happens; a tensor changed in place
-    "places": ("models/builder.py", "config/upgrade.py", "generated/phrasebook.py", "core/masks.py"),
+    "places": (
+        "models/builder.py",
+        "config/upgrade.py",
+        "generated/phrasebook.py",
+        "core/masks.py",
+    ),
     # the words that still fit into a sentence; the inches of a picture
     "room": ("generated/choice.py", "generated/phrasebook.py", "views/figures.py"),
     # "there is no file"
-    "is no": ("data/lines.py", "data/vocabulary.py", "saccade/demo.py", "models/rnn.py", "views/document.py"),
+    "is no": (
+        "data/lines.py",
+        "data/vocabulary.py",
+        "saccade/demo.py",
+        "models/rnn.py",
+        "views/document.py",
+    ),
     # to tell apart
     "tell": ("layers/token_inputs.py", "tasks/label_task.py", "views/figures.py"),
     # an alias of YAML stands for what it repeats
@@ -55,7 +70,9 @@ def texts(path: Path) -> list[tuple[int, str]]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     comments = [
-        (n, line.partition("  # ")[2] or line.strip()[2:]) for n, line in enumerate(source.splitlines(), 1) if "# " in line
+        (n, line.partition("  # ")[2] or line.strip()[2:])
+        for n, line in enumerate(source.splitlines(), 1)
+        if "# " in line
     ]
     return found + [(n, text) for n, text in comments if "noqa" not in text and "type:" not in text]
 
@@ -64,9 +81,18 @@ def texts(path: Path) -> list[tuple[int, str]]:
 def test_the_words_are_plain(path: Path) -> None:
     odd, found = [], texts(path)
     for pattern, better in INSTEAD.items():
-        if any(str(path).endswith(name) for word, names in ALLOWED.items() for name in names if word in pattern):
+        if any(
+            str(path).endswith(name)
+            for word, names in ALLOWED.items()
+            for name in names
+            if word in pattern
+        ):
             continue
-        odd += [f"line {n}: {text.strip()[:90]!r}: write {better}" for n, text in found if re.search(pattern, text)]
+        odd += [
+            f"line {n}: {text.strip()[:90]!r}: write {better}"
+            for n, text in found
+            if re.search(pattern, text)
+        ]
     assert odd == []
 
 
@@ -80,7 +106,9 @@ def test_names_are_plain(path: Path) -> None:
     assert not {
         name
         for name in names
-        if re.search(r"(^|_)(told|said|bend|turn|turned|place|places|spoken|speaks|hush)(_|$)", name.lower())
+        if re.search(
+            r"(^|_)(told|said|bend|turn|turned|place|places|spoken|speaks|hush)(_|$)", name.lower()
+        )
     }
 
 

@@ -3,7 +3,20 @@
 MYPY = False  # not typing.TYPE_CHECKING: nothing is imported before `__main__` can answer Ctrl-C
 
 if MYPY:
-    from .api import align, average, build, caption, classify, decode, ensemble, evaluate, fit, generate, load, show
+    from .api import (
+        align,
+        average,
+        build,
+        caption,
+        classify,
+        decode,
+        ensemble,
+        evaluate,
+        fit,
+        generate,
+        load,
+        show,
+    )
     from .api import tag as tag
     from .api import translate as translate
     from .core import Mechanism, attend, masks, normalizers, positions, scores, which_backend
@@ -13,7 +26,17 @@ if MYPY:
     from .teaching.explain.sentence import explain
     from .version import __version__ as __version__
 
-__all__ = ["Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build", "caption", "classify"]
+__all__ = [
+    "Mechanism",
+    "MultiHeadAttention",
+    "SaccadeError",
+    "align",
+    "attend",
+    "average",
+    "build",
+    "caption",
+    "classify",
+]
 __all__ += [
     "decode",
     "ensemble",

@@ -19,7 +19,17 @@ from .files import MANIFEST, held, is_temporary, tidy, write_atomically, write_o
 from .recipe import LIMITS
 from .system import run_report
 from .system.attention_sites import blind_sites
-from .system.system import System, build, check_options, load, model_files, prepared, read_config, read_json, usual_run
+from .system.system import (
+    System,
+    build,
+    check_options,
+    load,
+    model_files,
+    prepared,
+    read_config,
+    read_json,
+    usual_run,
+)
 from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
 from .training.checkpoints import Progress, RunFolder, model_content
@@ -32,11 +42,32 @@ from .training.run_printer import Lines, audience
 from .training.signals import Stopped
 from .training.work import Work
 
-__all__ = ["System", "average", "build", "check_options", "ensemble", "fit", "load", "searcher", "show"]
+__all__ = [
+    "System",
+    "average",
+    "build",
+    "check_options",
+    "ensemble",
+    "fit",
+    "load",
+    "searcher",
+    "show",
+]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
-align, classify, decode, evaluate, generate = System.align, System.classify, System.decode, System.evaluate, System.generate
+align, classify, decode, evaluate, generate = (
+    System.align,
+    System.classify,
+    System.decode,
+    System.evaluate,
+    System.generate,
+)
 answer = System.answer
-tag, translate, translations, unknown_words = System.tag, System.translate, System.translations, System.unknown_words
+tag, translate, translations, unknown_words = (
+    System.tag,
+    System.translate,
+    System.translations,
+    System.unknown_words,
+)
 show = System.look
 caption = System.caption
 check_translatable = System.check_translatable
@@ -58,7 +89,11 @@ def fit(
     notebook shows it; `watcher=Watcher()` prints nothing. `prepare` reads the data, for who trains several models on the same."""
     given = recipe if isinstance(recipe, Recipe) else recipes.recipe(recipe)
     path = Path(out)
-    heard = watcher or (Lines(path.name, partial(print, file=there, flush=True)) if (there := audience()) else Watcher())
+    heard = watcher or (
+        Lines(path.name, partial(print, file=there, flush=True))
+        if (there := audience())
+        else Watcher()
+    )
     train_first(given, path, resume, heard)
     with together(recipes.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
@@ -69,16 +104,27 @@ def fit(
         with ranks.led(held(path)):
             # looked at again: while the data was read, another process may have begun a run here, or even finished it
             if ranks.lead(lambda: claim(path, given, resume).to_dict()) != claimed:
-                raise Shared(f"another process has begun a run in {path} meanwhile; give the same command again to continue it")
+                raise Shared(
+                    f"another process has begun a run in {path} meanwhile; give the same command again to continue it"
+                )
             ranks.lead(lambda: tidy(path))
-            before = lambda: Progress(**ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__))  # noqa: E731
+            before = lambda: Progress(
+                **ranks.lead(lambda: (RunFolder(path, {}).progress() or Progress()).__dict__)
+            )
             training = plan(system.recipe.training, system.model, work, ranks, before, heard)
             system = replace(system, recipe=replace(system.recipe, training=training))
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
-            text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+            text = (
+                json.dumps(
+                    {"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False
+                )
+                + "\n"
+            )
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
-            ranks.lead(lambda: write_atomically(path / run_report.ABOUT, run_report.describe(system, work)))
+            ranks.lead(
+                lambda: write_atomically(path / run_report.ABOUT, run_report.describe(system, work))
+            )
             padding = f"{work.padding():.1%} of the tokens in batches are padding"
             for note in (*system.notes, *([padding] if system.task.texts([]) else [])):
                 heard.note(note)
@@ -87,7 +133,9 @@ def fit(
             finish = partial(run_report.finish, path, work=work, show=show, note=heard.note)
             try:
                 with use_threads(training.threads):
-                    ended = Training(system.model, work, training, folder, heard, ranks, made.seed, higher).run()
+                    ended = Training(
+                        system.model, work, training, folder, heard, ranks, made.seed, higher
+                    ).run()
             except Stopped:
                 if ranks.leads:
                     finish(system=None)
@@ -95,7 +143,9 @@ def fit(
             best = ranks.agree(lambda: load(path / "best", made.device))
             if ranks.leads:
                 for name in blind_sites(best.model, work):
-                    heard.note(f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax")
+                    heard.note(
+                        f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax"
+                    )
             with use_threads(training.threads):
                 ranks.lead(lambda: finish(system=best))
             return best, ended
@@ -108,15 +158,26 @@ def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> N
         claim(path, recipe, resume)  # a wrong folder is reported before the other training
     for run, file in ((usual_run(file), file) for file in files):
         if run.resolve() == path.resolve():
-            raise SaccadeError(f"{path} is the run of {file.stem}, which this run starts from; choose another out=…")
+            raise SaccadeError(
+                f"{path} is the run of {file.stem}, which this run starts from; choose another out=…"
+            )
     for run, file in ((usual_run(file), file) for file in files):
         begun, at = os.path.exists(run / "recipe.json"), RunFolder(run, {}).progress()
-        if (at and at.done) or (os.path.isdir(run) and not begun):  # a finished run, or a model that was put there
+        if (at and at.done) or (
+            os.path.isdir(run) and not begun
+        ):  # a finished run, or a model that was put there
             continue
-        first = replace(read_config(run / "recipe.json") if begun else recipes.read_recipe(file), device=recipe.device)
+        first = replace(
+            read_config(run / "recipe.json") if begun else recipes.read_recipe(file),
+            device=recipe.device,
+        )
         how = f"continues first in {run}" if begun else f"is trained first into {run}"
-        limits = ", ".join(f"{name}: {value:,}" for name in LIMITS if (value := getattr(first.training, name)))
-        watcher.note(f"starts from the model of {file.stem}, which {how} ({limits or 'see its recipe'})")
+        limits = ", ".join(
+            f"{name}: {value:,}" for name in LIMITS if (value := getattr(first.training, name))
+        )
+        watcher.note(
+            f"starts from the model of {file.stem}, which {how} ({limits or 'see its recipe'})"
+        )
         fit(first, run, True, watcher.another(run.name))
 
 
@@ -124,7 +185,9 @@ def costs(system: System) -> dict[str, float]:
     """What the training run of a loaded system cost, as far as its folder says (see `cost.summary`)."""
     at = None
     if system.folder is not None and os.path.exists(system.folder.parent / "recipe.json"):
-        with suppress(SaccadeError):  # the model is intact, whatever became of the run's last checkpoint
+        with suppress(
+            SaccadeError
+        ):  # the model is intact, whatever became of the run's last checkpoint
             at = RunFolder(system.folder.parent, {}).progress()
     return summary(at or Progress(), system.model)
 
@@ -137,9 +200,13 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
         raise SaccadeError(f"{path} is a file; give a folder for the run with out=…")
     if os.path.exists(kept):
         if not resume:
-            raise SaccadeError(f"{path} already contains a run; use resume=True to continue it, or choose another out=…")
+            raise SaccadeError(
+                f"{path} already contains a run; use resume=True to continue it, or choose another out=…"
+            )
         if read_json(kept).get("saccade") == 1:
-            raise SaccadeError(f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another out=…")
+            raise SaccadeError(
+                f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another out=…"
+            )
         begun = read_config(kept)
         recipe = adopt(recipe, begun)
         changed = differences(begun.to_dict(), recipe.to_dict())
@@ -150,7 +217,9 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
     elif os.path.isdir(path) and not all(map(is_temporary, path.iterdir())):
-        raise SaccadeError(f"{path} contains other files and no run; choose an empty or new folder with out=…")
+        raise SaccadeError(
+            f"{path} contains other files and no run; choose an empty or new folder with out=…"
+        )
     return recipe
 
 
@@ -158,7 +227,11 @@ def differences(a: Any, b: Any, path: str = "") -> list[str]:
     """The dotted names under which two trees differ."""
     if not isinstance(a, dict) or not isinstance(b, dict):
         return [] if a == b else [path]
-    return [name for key in sorted({*a, *b}) for name in differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))]
+    return [
+        name
+        for key in sorted({*a, *b})
+        for name in differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))
+    ]
 
 
 def ensemble(systems: Sequence[System]) -> System:
@@ -170,13 +243,17 @@ def ensemble(systems: Sequence[System]) -> System:
     for number, other in enumerate(systems[1:], 2):
         if vocabularies(other) != vocabularies(first):
             what = f"model {number} ({other.name}) has a different vocabulary than the first ({first.name})"
-            raise SaccadeError(f"{what}; train them on the same data with the same vocabulary.* settings")
+            raise SaccadeError(
+                f"{what}; train them on the same data with the same vocabulary.* settings"
+            )
     return System(first.recipe, model, first.task)
 
 
 def check_ensembled(task: type[Any], name: str) -> None:
     if not issubclass(task, Translation | LanguageModelling):
-        raise SaccadeError(f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself")
+        raise SaccadeError(
+            f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself"
+        )
 
 
 def vocabularies(system: System) -> dict[str, Any]:
@@ -194,7 +271,12 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
         if other.recipe.model != first.recipe.model or vocabularies(other) != vocabularies(first):
-            raise SaccadeError(f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary")
-    set_parameters(first.model, mean_parameters([learned(system.model) for system in systems], buffers(first.model)))
+            raise SaccadeError(
+                f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary"
+            )
+    set_parameters(
+        first.model,
+        mean_parameters([learned(system.model) for system in systems], buffers(first.model)),
+    )
     write_once(Path(out), *model_content(model_files(first), learned(first.model)))
     return load(out)

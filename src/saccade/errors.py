@@ -21,7 +21,9 @@ class SaccadeError(Exception):
     @property
     def shell(self) -> str:
         """The sentence in the words of the command line."""
-        return self._shell or functools.reduce(lambda text, words: text.replace(*words), TYPED.items(), str(self))
+        return self._shell or functools.reduce(
+            lambda text, words: text.replace(*words), TYPED.items(), str(self)
+        )
 
 
 @functools.cache

@@ -26,7 +26,9 @@ BLOCK = 4096  # bytes: what a new folder takes at least
 
 @contextmanager
 def report_disk(
-    target: Path, clean: Callable[[], object] = lambda: None, needed: Callable[[], int] = lambda: BLOCK
+    target: Path,
+    clean: Callable[[], object] = lambda: None,
+    needed: Callable[[], int] = lambda: BLOCK,
 ) -> Iterator[None]:
     """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`; `needed` gives the bytes that did
     not fit on a full disk."""
@@ -39,7 +41,13 @@ def report_disk(
             clean()
         why, advice = error.strerror or error, "choose another path"
         if error.errno in FULL:
-            free = shutil.disk_usage(next(path for path in (target.absolute(), *target.absolute().parents) if path.exists())).free
+            free = shutil.disk_usage(
+                next(
+                    path
+                    for path in (target.absolute(), *target.absolute().parents)
+                    if path.exists()
+                )
+            ).free
             why = f"{why}: {size:,} bytes are needed and {free:,} are free"
             why += ", so a quota or the number of files is used up" * (free > size)
             advice = "free some disk space, or choose another path"
@@ -62,7 +70,9 @@ def held(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise SaccadeError(f"another process is training into {folder}; wait for it, or choose another out=…") from None
+        raise SaccadeError(
+            f"another process is training into {folder}; wait for it, or choose another out=…"
+        ) from None
     finally:
         os.close(handle)
 
@@ -86,7 +96,9 @@ def weight(folder: Path) -> int:
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
 MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
-TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")  # what `write_atomically` writes first, with the number of its process
+TEMPORARY = re.compile(
+    r"\..+\.(\d{1,9})\.new"
+)  # what `write_atomically` writes first, with the number of its process
 MOST_LISTED = 2**20  # bytes of a manifest
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
@@ -95,7 +107,9 @@ T = TypeVar("T")
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content under that name, or what was there before."""
-    temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")  # a file's name has at most 255 bytes
+    temporary = path.with_name(
+        f".{path.name[:50]}.{os.getpid()}{NEW}"
+    )  # a file's name has at most 255 bytes
     with report_disk(path, temporary.unlink, lambda: len(content)):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
@@ -135,7 +149,9 @@ def write_once(target: Path, writers: Mapping[str, Writer], size: int = 0) -> No
         if equal:
             (target / MARK).unlink(missing_ok=True)
     if not equal:
-        raise SaccadeError(f"{target} already exists, with other content; choose a new folder with out=…")
+        raise SaccadeError(
+            f"{target} already exists, with other content; choose a new folder with out=…"
+        )
 
 
 def write_files(folder: Path, writers: Mapping[str, Writer]) -> None:
@@ -150,7 +166,9 @@ def replaced(target: Path, size: int = 0) -> Iterator[Path]:
     target = followed(target)
     settle(target)
     if os.path.exists(target) and not target.is_dir():
-        raise SaccadeError(f"cannot write {target}: it is a file, not a folder; choose another path")
+        raise SaccadeError(
+            f"cannot write {target}: it is a file, not a folder; choose another path"
+        )
     make_room(target)
     new, old = beside(target)
 
@@ -196,14 +214,20 @@ def followed(target: Path) -> Path:
 
 def mark(folder: Path) -> None:
     """Notes in a folder that it may be removed, before anything else is done with it."""
-    (folder / MARK).write_text("saccade was writing or replacing this folder; it may be removed\n", encoding="utf-8")
+    (folder / MARK).write_text(
+        "saccade was writing or replacing this folder; it may be removed\n", encoding="utf-8"
+    )
     sync(folder / MARK)
     sync(folder)
 
 
 def is_marked(folder: Path) -> bool:
     """Whether we left this folder ourselves: it has our mark, and nothing inside that we would not write."""
-    return os.path.isfile(folder / MARK) and not folder.is_symlink() and all(path.is_file() for path in folder.iterdir())
+    return (
+        os.path.isfile(folder / MARK)
+        and not folder.is_symlink()
+        and all(path.is_file() for path in folder.iterdir())
+    )
 
 
 def clear(folder: Path) -> None:
@@ -219,7 +243,9 @@ def make_room(target: Path) -> None:
     """Clears what a killed process left beside the target; anything else there is somebody's, and is refused."""
     for path in beside(target):
         clear(path)
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
+        if os.path.lexists(path) and (
+            path.is_symlink() or not path.is_dir() or any(path.iterdir())
+        ):
             raise SaccadeError(
                 f"cannot write {target}: {path} is in the way, and saccade did not leave it there; move it, or choose another path"
             )
@@ -242,7 +268,9 @@ def is_temporary(path: Path) -> bool:
     found = TEMPORARY.fullmatch(path.name)
     if found is None or not path.is_file():
         return False
-    if int(found[1]) == os.getpid():  # in a container, a process that starts again has the number of the one that was killed
+    if (
+        int(found[1]) == os.getpid()
+    ):  # in a container, a process that starts again has the number of the one that was killed
         return True
     try:
         os.kill(int(found[1]), 0)
@@ -281,7 +309,9 @@ def read_plain(path: Path, most: int) -> bytes:
     """The content of a plain file (see `plain_size`) of at most so many bytes; anything else is an OSError."""
     size = plain_size(path)
     if size is None or size > most:
-        raise OSError(f"it has {size:,} bytes, more than {most:,}" if size else "it is not a plain file")
+        raise OSError(
+            f"it has {size:,} bytes, more than {most:,}" if size else "it is not a plain file"
+        )
     return path.read_bytes()
 
 
@@ -296,7 +326,11 @@ def broken(folder: Path) -> str | None:
         rows = json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"]
         facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in rows.items()}
     except OSError as error:
-        return f"its {MANIFEST} cannot be used ({error})" if os.path.lexists(folder / MANIFEST) else f"it has no {MANIFEST}"
+        return (
+            f"its {MANIFEST} cannot be used ({error})"
+            if os.path.lexists(folder / MANIFEST)
+            else f"it has no {MANIFEST}"
+        )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return f"its {MANIFEST} is unreadable"
     if not facts:
@@ -343,7 +377,9 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
 
     def check() -> None:
         if wrong := broken(folder):
-            raise SaccadeError(f"{folder} is not an intact {what}: {wrong}; copy it again or use another")
+            raise SaccadeError(
+                f"{folder} is not an intact {what}: {wrong}; copy it again or use another"
+            )
 
     read_again(folder, check)
     if missing := sorted(set(needs) - set(listed(folder))):

@@ -14,9 +14,18 @@ import torch
 from .errors import SaccadeError
 from .settings import number, one_of, setting
 
-HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no file's name, and nothing that can be printed
-MOST_VALUES, DEEPEST = 100_000, 20  # of a recipe; a few lines of YAML with aliases can mean billions
-PAIRS, LANGUAGE, HIDING = ("translation", "text-to-text"), ("language-modelling",), ("masked", "permutation", "denoising")
+HALF = re.compile(
+    "[\ud800-\udfff]"
+)  # of a surrogate pair: no file's name, and nothing that can be printed
+MOST_VALUES, DEEPEST = (
+    100_000,
+    20,
+)  # of a recipe; a few lines of YAML with aliases can mean billions
+PAIRS, LANGUAGE, HIDING = (
+    ("translation", "text-to-text"),
+    ("language-modelling",),
+    ("masked", "permutation", "denoising"),
+)
 GENERATING = (*PAIRS, "captioning", "open-questions")
 WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
 MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no words
@@ -27,16 +36,32 @@ TASKS = (
     "`open-questions`, `node-classification`, `image-classification`, `autoencoding` or `text-autoencoding`"
 )
 PICTURES = ("captioning", "questions", "open-questions", "image-classification", "autoencoding")
-TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none")
+TOKENIZERS = (
+    "auto",
+    "13a",
+    "intl",
+    "zh",
+    "ja-mecab",
+    "ko-mecab",
+    "char",
+    "flores101",
+    "flores200",
+    "spm",
+    "none",
+)
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
 MAKING = "what makes pairs of plain text: its sections and their `headings`, or the `turns` of a dialogue, each with the next one"
-METRICS = "further metrics of texts, separated by commas: `code`, `rouge`, `attachment` (docs/tasks.md)"
-LIMITS = ("updates", "epochs", "minutes")  # of training; one that is given on the command line replaces those of the recipe
+METRICS = (
+    "further metrics of texts, separated by commas: `code`, `rouge`, `attachment` (docs/tasks.md)"
+)
+LIMITS = (
+    "updates",
+    "epochs",
+    "minutes",
+)  # of training; one that is given on the command line replaces those of the recipe
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
-ROTATE = (
-    "evaluate also on the pictures rotated by every multiple of so many degrees (90: quarter turns): `rotated_accuracy`; 0: no"
-)
+ROTATE = "evaluate also on the pictures rotated by every multiple of so many degrees (90: quarter turns): `rotated_accuracy`; 0: no"
 AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
 TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
 ROUND_TO = "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches; 0: 8 on a GPU, else 1"
@@ -57,27 +82,49 @@ def for_tasks(*tasks: str) -> dict[str, Any]:
 
 
 def for_objectives(*names: str) -> dict[str, Any]:
-    return when(f"language.objective={' or '.join(names)}", lambda recipe: recipe.language.objective in names)
+    return when(
+        f"language.objective={' or '.join(names)}",
+        lambda recipe: recipe.language.objective in names,
+    )
 
 
 def for_corpus(name: str, more: str = "") -> Any:
     """A field for the sizes and the seed of an embedded corpus, and what more it has."""
-    rule = when(f"data such as {name}:train", lambda recipe: any(where.startswith(f"{name}:") for where in recipe.data.sources))
+    rule = when(
+        f"data such as {name}:train",
+        lambda recipe: any(where.startswith(f"{name}:") for where in recipe.data.sources),
+    )
     what = f"sizes and seed of the embedded `{name}`, such as `{{train: 15000, dev: 300, test: 500{more}}}`"
     return field(default_factory=dict, metadata={"what": what, **rule})
 
 
 FRESH = when("a recipe without start_from", lambda r: not r.start_from)
-WITH_TEXT = when("a task with texts", lambda r: r.task not in WORDLESS and r.model.get("family") != MESHES)
-FRESH_WORDS = when("vocabulary.kind=words, without start_from", lambda r: r.vocabulary.kind == "words" and not r.start_from)
-FRESH_PAIRS = when("task=translation or text-to-text, without start_from", lambda r: r.task in PAIRS and not r.start_from)
+WITH_TEXT = when(
+    "a task with texts", lambda r: r.task not in WORDLESS and r.model.get("family") != MESHES
+)
+FRESH_WORDS = when(
+    "vocabulary.kind=words, without start_from",
+    lambda r: r.vocabulary.kind == "words" and not r.start_from,
+)
+FRESH_PAIRS = when(
+    "task=translation or text-to-text, without start_from",
+    lambda r: r.task in PAIRS and not r.start_from,
+)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
 TRANSLATION = for_tasks("translation")
-LENGTHS = when("examples of several lengths, so no language model or picture", lambda r: r.task not in (*LANGUAGE, *WORDLESS))
+LENGTHS = when(
+    "examples of several lengths, so no language model or picture",
+    lambda r: r.task not in (*LANGUAGE, *WORDLESS),
+)
 ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not in MADE)
-READ_TWICE = when("labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE))
+READ_TWICE = when(
+    "labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE)
+)
 FOR_PAIRS = for_tasks(*PAIRS)
-FROM_TEXT = when("task=text-to-text and files of plain text", lambda r: r.task == "text-to-text" and not r.data.named)
+FROM_TEXT = when(
+    "task=text-to-text and files of plain text",
+    lambda r: r.task == "text-to-text" and not r.data.named,
+)
 FOR_PICTURES, FOR_TEXTS = for_tasks(*MADE), for_tasks("text-autoencoding")
 REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
 ADAM = when("training.optimizer=adamw or adam", lambda r: r.training.optimizer != "sgd")
@@ -92,24 +139,47 @@ class DataRecipe:
     """Where the examples come from; paths are relative to the working directory."""
 
     train: str = setting(
-        "", "files (`train.tsv`, `train.en,train.fr`, `train.conllu`, `book.txt` …), `phrasebook:train` or `hub:…`"
+        "",
+        "files (`train.tsv`, `train.en,train.fr`, `train.conllu`, `book.txt` …), `phrasebook:train` or `hub:…`",
     )
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
     held_out: float = number(
-        0.0, 0.0, 0.5, "which share of `train` is held out; 0: 5%, but at least 50 examples or a third", **NO_DEV
+        0.0,
+        0.0,
+        0.5,
+        "which share of `train` is held out; 0: 5%, but at least 50 examples or a third",
+        **NO_DEV,
     )
-    strict: bool = setting(False, "stop at the first bad line or example instead of skipping and counting such")
-    max_length: int = number(0, 0, 10**6, "skip training examples with more tokens on a side; 0: what a batch holds", **LENGTHS)
+    strict: bool = setting(
+        False, "stop at the first bad line or example instead of skipping and counting such"
+    )
+    max_length: int = number(
+        0,
+        0,
+        10**6,
+        "skip training examples with more tokens on a side; 0: what a batch holds",
+        **LENGTHS,
+    )
     max_ratio: float = number(
-        9.0, 0.0, 1000.0, "skip pairs with one side more than so many times as long; 0: none", **TRANSLATION
+        9.0,
+        0.0,
+        1000.0,
+        "skip pairs with one side more than so many times as long; 0: none",
+        **TRANSLATION,
     )
     tokenize: str = one_of(TOKENIZERS, TOKENIZE, **for_tasks(*PAIRS))
     swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))
-    column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging"))
+    column: str = one_of(
+        ("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging")
+    )
     pairs: str = one_of(("given", "headings", "turns"), MAKING, **FROM_TEXT)
     metrics: str = setting("", METRICS, **for_tasks("text-to-text"))
-    documents: str = one_of(("file", "line", "blank"), "what separates the documents of plain text", **for_tasks(*LANGUAGE))
+    documents: str = one_of(
+        ("file", "line", "blank"),
+        "what separates the documents of plain text",
+        **for_tasks(*LANGUAGE),
+    )
     phrasebook: dict[str, Any] = for_corpus("phrasebook")
     dates: dict[str, Any] = for_corpus("dates")
     reviews: dict[str, Any] = for_corpus("reviews")
@@ -130,7 +200,9 @@ class DataRecipe:
         **for_tasks(*PICTURES),
     )
     rotate_test: int = number(0, 0, 180, ROTATE, **for_tasks("image-classification"))
-    augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **for_tasks(*PICTURES)})
+    augment: dict[str, Any] = field(
+        default_factory=dict, metadata={"what": AUGMENT, **for_tasks(*PICTURES)}
+    )
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -151,8 +223,18 @@ class DataRecipe:
 class VocabularyRecipe:
     """How text is split into tokens."""
 
-    kind: str = one_of(("bpe", "words", "characters"), "byte-level pieces (nothing is unknown), words, or characters", **FRESH)
-    size: int = number(8000, 0, 1_000_000, "at most so many tokens, the most frequent; 0: by the amount of text", **FRESH)
+    kind: str = one_of(
+        ("bpe", "words", "characters"),
+        "byte-level pieces (nothing is unknown), words, or characters",
+        **FRESH,
+    )
+    size: int = number(
+        8000,
+        0,
+        1_000_000,
+        "at most so many tokens, the most frequent; 0: by the amount of text",
+        **FRESH,
+    )
     split: str = one_of(("space", "punctuation"), "where words end", **FRESH_WORDS)
     lowercase: bool = setting(False, "lowercase the text", **FRESH)
     min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out", **FRESH)
@@ -164,7 +246,8 @@ class LanguageRecipe:
     """What a language model learns on plain text."""
 
     objective: str = setting(
-        "causal", "`causal` (needs a decoder), `masked`, `permutation` (an encoder) or `denoising` (an encoder–decoder)"
+        "causal",
+        "`causal` (needs a decoder), `masked`, `permutation` (an encoder) or `denoising` (an encoder–decoder)",
     )
     block: int = number(256, 2, 1_000_000, "tokens that are read at once")
     carry: bool = setting(
@@ -172,8 +255,12 @@ class LanguageRecipe:
         "recurrent models: each update continues where the last one stopped, with the state it left",
         **for_objectives("causal", "permutation"),
     )
-    share: float = number(0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives(*HIDING))
-    span: float = number(3.0, 1.0, 100.0, "mean length of the spans that are cut out", **for_objectives("denoising"))
+    share: float = number(
+        0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives(*HIDING)
+    )
+    span: float = number(
+        3.0, 1.0, 100.0, "mean length of the spans that are cut out", **for_objectives("denoising")
+    )
 
 
 @dataclass(frozen=True)
@@ -181,7 +268,13 @@ class AutoencodingRecipe:
     """What a picture or a text is squeezed into, and made from again."""
 
     latent: int = number(64, 1, 65_536, "numbers that stand for a picture or a text")
-    width: int = number(32, 1, 4096, "channels of the decoder's last stage; each stage before has twice as many", **FOR_PICTURES)
+    width: int = number(
+        32,
+        1,
+        4096,
+        "channels of the decoder's last stage; each stage before has twice as many",
+        **FOR_PICTURES,
+    )
     noise: float = number(
         0.0,
         0.0,
@@ -190,10 +283,18 @@ class AutoencodingRecipe:
         **FOR_PICTURES,
     )
     drop: float = number(
-        0.0, 0.0, 0.9, "share of the words that are missing in what is read; learned is the whole text", **FOR_TEXTS
+        0.0,
+        0.0,
+        0.9,
+        "share of the words that are missing in what is read; learned is the whole text",
+        **FOR_TEXTS,
     )
     shuffle: int = number(
-        0, 0, 1000, "positions that a word of what is read may be away from its own; learned is the text in order", **FOR_TEXTS
+        0,
+        0,
+        1000,
+        "positions that a word of what is read may be away from its own; learned is the text in order",
+        **FOR_TEXTS,
     )
 
 
@@ -202,17 +303,26 @@ class TrainingRecipe:
     """How to train."""
 
     updates: int = number(2000, 0, 10**9, UPDATES)
-    epochs: int = number(0, 0, 10**6, "times through the training data, at most; 0 for no such limit")
-    minutes: float = number(0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit")
+    epochs: int = number(
+        0, 0, 10**6, "times through the training data, at most; 0 for no such limit"
+    )
+    minutes: float = number(
+        0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit"
+    )
     tokens: int = number(4096, 0, 10**8, TOKENS)
     round_to: int = number(0, 0, 1024, ROUND_TO, **LENGTHS)
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
     schedule: str = setting(
-        "inverse-sqrt", "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up"
+        "inverse-sqrt",
+        "`inverse-sqrt`, `cosine` (to a hundredth at the end) or `constant`, after the warm-up",
     )
     warmup: int = number(100, 0, 10**9, "updates in which the learning rate rises to its peak")
-    optimizer: str = one_of(("adamw", "adam", "sgd"), "`adamw`, `adam`, or `sgd`: with Nesterov momentum of 0.9")
-    weight_decay: float = number(0.01, 0.0, 10.0, "weight decay; of `adam` and `sgd`, a part of the gradient (L2 penalty)")
+    optimizer: str = one_of(
+        ("adamw", "adam", "sgd"), "`adamw`, `adam`, or `sgd`: with Nesterov momentum of 0.9"
+    )
+    weight_decay: float = number(
+        0.01, 0.0, 10.0, "weight decay; of `adam` and `sgd`, a part of the gradient (L2 penalty)"
+    )
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW and Adam", **ADAM)
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
@@ -224,23 +334,53 @@ class TrainingRecipe:
         "`gleu`: outputs are drawn and learn by their reward (GNMT's fine-tuning, after `start_from`)",
         **FOR_PAIRS,
     )
-    reward_samples: int = number(15, 2, 1000, "outputs that are drawn of each example; a batch is larger by as much", **REWARDED)
-    reward_likelihood: float = number(0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED)
+    reward_samples: int = number(
+        15,
+        2,
+        1000,
+        "outputs that are drawn of each example; a batch is larger by as much",
+        **REWARDED,
+    )
+    reward_likelihood: float = number(
+        0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED
+    )
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool | None = setting(None, COMPILE)
     graphs: bool | None = setting(None, GRAPHS)
     parallel: str = one_of(
-        ("ddp", "fsdp"), "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)"
+        ("ddp", "fsdp"),
+        "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)",
     )
-    checkpoint: str = one_of(("whole", "sharded"), "how `last/` is written under torchrun: by rank 0, or by each rank its part")
-    evaluate_every: int = number(250, 0, 10**9, "updates between evaluations on the dev set; 0: about once per epoch")
-    checkpoint_every: int = number(250, 0, 10**9, "updates between checkpoints; 0: as `evaluate_every`")
+    checkpoint: str = one_of(
+        ("whole", "sharded"),
+        "how `last/` is written under torchrun: by rank 0, or by each rank its part",
+    )
+    evaluate_every: int = number(
+        250, 0, 10**9, "updates between evaluations on the dev set; 0: about once per epoch"
+    )
+    checkpoint_every: int = number(
+        250, 0, 10**9, "updates between checkpoints; 0: as `evaluate_every`"
+    )
     log_every: int = number(10, 1, 10**9, "updates between rows of the log")
-    patience: int = number(0, 0, 10**9, "evaluations without improvement before stopping; 0 for never")
-    average: int = number(0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none")
-    threads: int = number(0, 0, 1024, "of the processor; 0: the fastest number, measured on a batch before the run starts")
-    watch: str = setting("loss", "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`, `psnr`")
-    tensorboard: bool = setting(False, "write event files for TensorBoard into RUN/tensorboard (the extra `tensorboard`)")
+    patience: int = number(
+        0, 0, 10**9, "evaluations without improvement before stopping; 0 for never"
+    )
+    average: int = number(
+        0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none"
+    )
+    threads: int = number(
+        0,
+        0,
+        1024,
+        "of the processor; 0: the fastest number, measured on a batch before the run starts",
+    )
+    watch: str = setting(
+        "loss",
+        "metric that selects the best model: `loss`, `bleu`, `accuracy`, `perplexity`, `psnr`",
+    )
+    tensorboard: bool = setting(
+        False, "write event files for TensorBoard into RUN/tensorboard (the extra `tensorboard`)"
+    )
     dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
 
     @property
@@ -255,14 +395,17 @@ class Recipe:
 
     task: str = setting("translation", TASKS)
     start_from: str = setting(
-        "", "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first"
+        "",
+        "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first",
     )
     seed: int = number(0, 0, 2**31 - 1, "of parameters, order and dropout")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")
     data: DataRecipe = field(default_factory=DataRecipe)
     vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe, metadata=WITH_TEXT)
     language: LanguageRecipe = field(default_factory=LanguageRecipe, metadata=for_tasks(*LANGUAGE))
-    autoencoding: AutoencodingRecipe = field(default_factory=AutoencodingRecipe, metadata=for_tasks(*SQUEEZED))
+    autoencoding: AutoencodingRecipe = field(
+        default_factory=AutoencodingRecipe, metadata=for_tasks(*SQUEEZED)
+    )
     model: dict[str, Any] = field(default_factory=dict)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
 
@@ -297,19 +440,30 @@ def plain(values: Any, what: str = "the recipe") -> Any:
         left -= 1
         if left < 0 or depth > DEEPEST:
             most = f"{MOST_VALUES:,} values or {DEEPEST} levels"
-            raise SaccadeError(f"{what} has more than {most}; write only what differs from the defaults")
+            raise SaccadeError(
+                f"{what} has more than {most}; write only what differs from the defaults"
+            )
         if isinstance(value, str) and not value.isascii() and HALF.search(value):
-            raise SaccadeError(f"{path or what} holds half of a surrogate pair; save it as UTF-8 text")
+            raise SaccadeError(
+                f"{path or what} holds half of a surrogate pair; save it as UTF-8 text"
+            )
         if isinstance(value, Mapping):
-            return {str(name): copy(one, f"{path}.{name}" if path else str(name), depth + 1) for name, one in value.items()}
+            return {
+                str(name): copy(one, f"{path}.{name}" if path else str(name), depth + 1)
+                for name, one in value.items()
+            }
         if isinstance(value, list | tuple):
             return [copy(one, path, depth + 1) for one in value]
         if isinstance(value, int) and value.bit_length() > 64:
-            raise SaccadeError(f"{path or what} is a whole number of {value.bit_length()} bits; no setting is that large")
+            raise SaccadeError(
+                f"{path or what} is a whole number of {value.bit_length()} bits; no setting is that large"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise SaccadeError(f"{path or what} is {value}; it must be a finite number")
         if value is None or isinstance(value, str | int | float):
             return value
-        raise SaccadeError(f"{path or what} is read as {type(value).__name__} ({value}); put quotes around it if it is text")
+        raise SaccadeError(
+            f"{path or what} is read as {type(value).__name__} ({value}); put quotes around it if it is text"
+        )
 
     return copy(values, "", 0)

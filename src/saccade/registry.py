@@ -17,7 +17,9 @@ class Entry(Generic[T]):
     make: T
     paper: str = ""
     example: dict[str, Any] = field(default_factory=dict)
-    per_batch: bool = False  # made from each batch's own lengths or trees, so that a recipe cannot name it
+    per_batch: bool = (
+        False  # made from each batch's own lengths or trees, so that a recipe cannot name it
+    )
 
     @property
     def summary(self) -> str:
@@ -32,12 +34,20 @@ class Table(Generic[T]):
         self.slot, self.singular, self.facts = slot, singular, facts
         self._entries: dict[str, Entry[T]] = {}
 
-    def add(self, name: str, paper: str = "", example: dict[str, Any] | None = None, per_batch: bool = False) -> Callable[[T], T]:
+    def add(
+        self,
+        name: str,
+        paper: str = "",
+        example: dict[str, Any] | None = None,
+        per_batch: bool = False,
+    ) -> Callable[[T], T]:
         """Decorator: puts what it decorates under `name`."""
 
         def put(make: T) -> T:
             if name in self._entries:
-                raise SaccadeError(f"{self.singular} '{name}' is already in the table; choose another name")
+                raise SaccadeError(
+                    f"{self.singular} '{name}' is already in the table; choose another name"
+                )
             self._entries[name] = Entry(name, make, paper, example or {}, per_batch)
             return make
 
@@ -46,7 +56,9 @@ class Table(Generic[T]):
     def entry(self, name: str) -> Entry[T]:
         """The row under `name`, or an error that knows the nearest name."""
         if name not in self._entries:
-            raise SaccadeError(f"no {self.singular} named '{name}'{did_you_mean(name, self._entries)}")
+            raise SaccadeError(
+                f"no {self.singular} named '{name}'{did_you_mean(name, self._entries)}"
+            )
         return self._entries[name]
 
     def __getitem__(self, name: str) -> T:

@@ -21,7 +21,9 @@ from .files import write_atomically
 from .version import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LOCAL_PATH = re.compile(r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+")  # absolute, in the home folder, or beside the working folder
+LOCAL_PATH = re.compile(
+    r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+"
+)  # absolute, in the home folder, or beside the working folder
 TEMPORARY = re.compile(r"tmp[._]?\w{6,}")
 PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)@(.+)", re.IGNORECASE)
 PEER_EXAMPLE = "nanoGPT:val_loss=1.4697@github.com/karpathy/nanoGPT"
@@ -34,7 +36,9 @@ def read_peers(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     for word in words:
         found = PEER.fullmatch(word)
         if found is None:
-            raise SaccadeError(f"--peer is '{word}'; write NAME:METRIC=VALUE@SOURCE, such as {PEER_EXAMPLE}")
+            raise SaccadeError(
+                f"--peer is '{word}'; write NAME:METRIC=VALUE@SOURCE, such as {PEER_EXAMPLE}"
+            )
         peers.setdefault(found[1], {}).update({found[2]: float(found[3]), "published": found[4]})
     return peers
 
@@ -54,7 +58,10 @@ def write_result(
     check_name(name)
     about = environment() | dict(about or {})
     at = about["commit"]
-    known = {"bleu_cased": metrics.get("bleu"), "val_loss": metrics.get("loss") if "perplexity" in metrics else None}
+    known = {
+        "bleu_cased": metrics.get("bleu"),
+        "val_loss": metrics.get("loss") if "perplexity" in metrics else None,
+    }
     content = {
         "name": name,
         "recipe": recipe,
@@ -70,7 +77,9 @@ def write_result(
     try:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise SaccadeError(f"the metrics of '{name}' cannot be written ({error}); give finite numbers") from None
+        raise SaccadeError(
+            f"the metrics of '{name}' cannot be written ({error}); give finite numbers"
+        ) from None
     path = folder / f"{name}.json"
     write_atomically(path, (text + "\n").encode())
     return path
@@ -93,12 +102,18 @@ def environment() -> dict[str, Any]:
 
 def common_environment(units: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Where several units were measured, which may be on several machines: the newest one's commit and versions, and all devices."""
-    found = sorted((one["about"] for one in units if "about" in one), key=lambda about: about["date"])
+    found = sorted(
+        (one["about"] for one in units if "about" in one), key=lambda about: about["date"]
+    )
     if not found:
         return {}
     changed = any(one["commit"].endswith("+") for one in found)
     commit = found[-1]["commit"].removesuffix("+") + "+" * changed
-    return {**found[-1], "commit": commit, "device": "; ".join(dict.fromkeys(one["device"] for one in found))}
+    return {
+        **found[-1],
+        "commit": commit,
+        "device": "; ".join(dict.fromkeys(one["device"] for one in found)),
+    }
 
 
 def program_of(path: str) -> str:
@@ -125,13 +140,17 @@ def command(words: list[str] | None = None, root: Path = CHECKOUT) -> str:
     kept = [word for word in kept if not TEMPORARY.fullmatch(word)]
     first = program_of(program)
     if first != "saccade":
-        first = LOCAL_PATH.sub(portable, str(Path(first).absolute() if Path(first).is_file() else first))
+        first = LOCAL_PATH.sub(
+            portable, str(Path(first).absolute() if Path(first).is_file() else first)
+        )
     return " ".join([first, *map(shlex.quote, kept)])
 
 
 def check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
-        raise SaccadeError(f"'{name}' cannot name a result; use lowercase letters, digits, dots and dashes")
+        raise SaccadeError(
+            f"'{name}' cannot name a result; use lowercase letters, digits, dots and dashes"
+        )
 
 
 def commit() -> str:
@@ -140,10 +159,14 @@ def commit() -> str:
         return given
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *words], capture_output=True, text=True, timeout=60, check=True
+        ).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "src") else "")
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+" if git("status", "--porcelain", "--", "src") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -153,5 +176,7 @@ def device() -> str:
         return torch.cuda.get_device_name()
     model = None
     with suppress(OSError):
-        model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        model = re.search(
+            r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        )
     return f"CPU: {model[1] if model else platform.processor()}, {torch.get_num_threads()} threads"

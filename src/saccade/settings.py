@@ -16,7 +16,14 @@ from .errors import SaccadeError, did_you_mean, synonyms
 from .registry import Table
 
 T = TypeVar("T")
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "settings", list: "a list"}
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    dict: "settings",
+    list: "a list",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,9 @@ Share = Annotated[float, Range(0.0, 0.99)]  # of what dropout removes
 
 def overrides(thing: object, method: str, base: type) -> bool:
     """Whether a method of an object is another than `base`'s own: overridden in a subclass, or set on the object."""
-    return method in thing.__dict__ or getattr(type(thing), method) is not getattr(base, method)  # as torch.compile can follow it
+    return method in thing.__dict__ or getattr(type(thing), method) is not getattr(
+        base, method
+    )  # as torch.compile can follow it
 
 
 class Inner:
@@ -63,7 +72,11 @@ class Choice:
     def __call__(self, **facts: Any) -> Any:
         """Built from the options and those of the facts that its signature asks for."""
         wanted = parameters(self.make)
-        known = {name: fact.make() if isinstance(fact, Later) else fact for name, fact in facts.items() if name in wanted}
+        known = {
+            name: fact.make() if isinstance(fact, Later) else fact
+            for name, fact in facts.items()
+            if name in wanted
+        }
         return self.make(**{**known, **self.options})
 
 
@@ -81,7 +94,10 @@ def number(default: Any, low: float, high: float, what: str, **rules: Any) -> An
 
 def numbers(default: list[int], low: int, high: int, what: str, **rules: Any) -> Any:
     """A field for a list of whole numbers within a range."""
-    return field(default_factory=lambda: list(default), metadata={"range": Range(low, high), "what": what, **rules})
+    return field(
+        default_factory=lambda: list(default),
+        metadata={"range": Range(low, high), "what": what, **rules},
+    )
 
 
 def one_of(names: tuple[str, ...], what: str, **rules: Any) -> Any:
@@ -111,7 +127,11 @@ def fill(kind: type[T], values: Any, path: str) -> T:
         at = f"{path}.{name}" if path else str(name)
         if name not in fields:
             inner = None if path else in_section(str(name), hints)
-            hint = f"; did you mean '{inner}'?" if inner else did_you_mean(str(name), fields, setting=True)
+            hint = (
+                f"; did you mean '{inner}'?"
+                if inner
+                else did_you_mean(str(name), fields, setting=True)
+            )
             raise SaccadeError(f"no setting named '{at}'{hint}")
         found[name] = check(value, hints[name], fields[name].metadata, at, fields[name].default)
     return kind(**found)
@@ -120,7 +140,10 @@ def fill(kind: type[T], values: Any, path: str) -> T:
 def in_section(name: str, hints: Mapping[str, Any]) -> str | None:
     """The key of a setting that was written without its section: `training.patience` for `patience`."""
     inner = (
-        f"{at}.{one.name}" for at, kind in hints.items() if dataclasses.is_dataclass(kind) for one in dataclasses.fields(kind)
+        f"{at}.{one.name}"
+        for at, kind in hints.items()
+        if dataclasses.is_dataclass(kind)
+        for one in dataclasses.fields(kind)
     )
     usual = (key for keys in synonyms().values() for key in keys)
     return next((key for key in (*inner, *usual) if key.rpartition(".")[2] == name), None)
@@ -139,21 +162,44 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             value = float(value)  # YAML reads 1e-3 as text
     if int in kinds and isinstance(value, str | float) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
-            value = int(float(value)) if float(value).is_integer() else value  # 1e4 as well as 10000
+            value = (
+                int(float(value)) if float(value).is_integer() else value
+            )  # 1e4 as well as 10000
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-        expected = " or ".join("nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds)
+        expected = " or ".join(
+            "nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds
+        )
         raise SaccadeError(f"{path} is {value!r}; it must be {expected}")
     if isinstance(value, list):
         broken = float in (typing.get_args(k)[0] for k in every if typing.get_origin(k) is list)
-        if any(type(item) not in ((int, float) if broken else (int,)) or not math.isfinite(item) for item in value):
-            raise SaccadeError(f"{path} is {value!r}; it must be a list of {'numbers' if broken else 'whole numbers'}")
+        if any(
+            type(item) not in ((int, float) if broken else (int,)) or not math.isfinite(item)
+            for item in value
+        ):
+            raise SaccadeError(
+                f"{path} is {value!r}; it must be a list of {'numbers' if broken else 'whole numbers'}"
+            )
     if isinstance(value, float) and not math.isfinite(value):
         raise SaccadeError(f"{path} is {value}; it must be a finite number")
     allowed = rules.get("range")
-    if allowed and isinstance(value, list) and (not value or min(value) < allowed.low or max(value) > allowed.high):
-        raise SaccadeError(f"{path} is {value}; its numbers must lie between {allowed.low:,} and {allowed.high:,}, at least one")
-    if allowed and isinstance(value, int | float) and not isinstance(value, bool) and not allowed.low <= value <= allowed.high:
-        low, high = (f"{bound:,}" if isinstance(bound, int) else f"{bound:g}" for bound in (allowed.low, allowed.high))
+    if (
+        allowed
+        and isinstance(value, list)
+        and (not value or min(value) < allowed.low or max(value) > allowed.high)
+    ):
+        raise SaccadeError(
+            f"{path} is {value}; its numbers must lie between {allowed.low:,} and {allowed.high:,}, at least one"
+        )
+    if (
+        allowed
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and not allowed.low <= value <= allowed.high
+    ):
+        low, high = (
+            f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+            for bound in (allowed.low, allowed.high)
+        )
         raise SaccadeError(f"{path} is {value}; it must lie between {low} and {high}")
     names = rules.get("names")
     if names and value not in names:
@@ -167,23 +213,39 @@ def choose(table: Table[Any], value: Any, path: str, default: Choice | None = No
     if isinstance(given, dict) and "name" not in given and default is not None:
         given = {"name": table.name_of(default.make), **default.options, **given}
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise SaccadeError(f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}")
+        raise SaccadeError(
+            f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}"
+        )
     name = given["name"]
     entry = table.entry(name)
     if entry.per_batch:
-        raise SaccadeError(f"{path} is '{name}', which is built per batch and cannot be set in a recipe; leave it out")
+        raise SaccadeError(
+            f"{path} is '{name}', which is built per batch and cannot be set in a recipe; leave it out"
+        )
     wanted, hints = options_of(table, entry.make), hints_of(entry.make)
     options = {}
     for key, option in given.items():
         if key == "name":
             continue
         if key not in wanted:
-            raise SaccadeError(f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}")
+            raise SaccadeError(
+                f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}"
+            )
         kind, rules = rules_of(hints.get(key, object))
-        options[key] = option if isinstance(option, Choice) else check(option, kind, rules, f"{path}.{key}", wanted[key].default)
-    missing = [key for key, p in wanted.items() if p.default is inspect.Parameter.empty and key not in options]
+        options[key] = (
+            option
+            if isinstance(option, Choice)
+            else check(option, kind, rules, f"{path}.{key}", wanted[key].default)
+        )
+    missing = [
+        key
+        for key, p in wanted.items()
+        if p.default is inspect.Parameter.empty and key not in options
+    ]
     if missing:
-        raise SaccadeError(f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}")
+        raise SaccadeError(
+            f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}"
+        )
     return Choice(entry.make, options)
 
 
@@ -191,14 +253,18 @@ def rules_of(hint: Any) -> tuple[Any, dict[str, Any]]:
     """The type of an option, and what `Annotated` says of it: its range, its names, or the table its name comes from."""
     rules: dict[str, Any] = {}
     for one in getattr(hint, "__metadata__", ()):
-        rules["table" if isinstance(one, Table) else "names" if isinstance(one, tuple) else "range"] = one
+        rules[
+            "table" if isinstance(one, Table) else "names" if isinstance(one, tuple) else "range"
+        ] = one
     return typing.get_args(hint)[0] if rules else hint, rules
 
 
 def spell(table: Table[Any], chosen: Choice) -> Any:
     """The inverse of `choose`: the name alone when there are no options, else all options written out."""
     name, hints = table.name_of(chosen.make), hints_of(chosen.make)
-    every = {key: chosen.options.get(key, p.default) for key, p in options_of(table, chosen.make).items()}
+    every = {
+        key: chosen.options.get(key, p.default) for key, p in options_of(table, chosen.make).items()
+    }
     for key, value in every.items():
         if isinstance(value, Choice):
             every[key] = spell(rules_of(hints[key])[1]["table"], value)
@@ -207,8 +273,13 @@ def spell(table: Table[Any], chosen: Choice) -> Any:
 
 def spell_all(made: Any) -> dict[str, Any]:
     """A settings dataclass as plain values, parts by their names."""
-    given = {f.name: (f.metadata.get("table"), getattr(made, f.name)) for f in dataclasses.fields(made)}
-    return {name: value if table is None else spell(table, value) for name, (table, value) in given.items()}
+    given = {
+        f.name: (f.metadata.get("table"), getattr(made, f.name)) for f in dataclasses.fields(made)
+    }
+    return {
+        name: value if table is None else spell(table, value)
+        for name, (table, value) in given.items()
+    }
 
 
 def constructor(make: Callable[..., Any]) -> Any:

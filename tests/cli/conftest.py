@@ -16,7 +16,14 @@ RECIPE = tiny_recipe(
     data={"phrasebook": {"train": 300, "dev": 10, "test": 12}},
     vocabulary={"split": "punctuation", "lowercase": True},
     model={"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.0},
-    training={"updates": 60, "tokens": 700, "learning_rate": 0.03, "warmup": 5, "smoothing": 0.0, "evaluate_every": 30},
+    training={
+        "updates": 60,
+        "tokens": 700,
+        "learning_rate": 0.03,
+        "warmup": 5,
+        "smoothing": 0.0,
+        "evaluate_every": 30,
+    },
 )
 
 
@@ -66,14 +73,23 @@ def shelf(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     decoder = {"family": "transformer-decoder", **small}
     language = {"task": "language-modelling", "language": {"block": 8}}
     recipes: dict[str, dict[str, Any]] = {
-        "labels": {"task": "classification", "data": "reviews.tsv", "model": {"family": "transformer-encoder", **small}},
+        "labels": {
+            "task": "classification",
+            "data": "reviews.tsv",
+            "model": {"family": "transformer-encoder", **small},
+        },
         "tags": {
             "task": "tagging",
             "data": "words.conllu",
             "model": {"family": "rnn-encoder", "dim": 8, "hidden": 8, "depth": 1},
         },
         "words": {**language, "data": "text.txt", "model": decoder},
-        "letters": {**language, "data": "text.txt", "model": decoder, "vocabulary": {"kind": "characters"}},
+        "letters": {
+            **language,
+            "data": "text.txt",
+            "model": decoder,
+            "vocabulary": {"kind": "characters"},
+        },
         "lines": {**language, "data": "text.txt", "model": decoder, "more": {"documents": "line"}},
         "masked": {
             **language,
@@ -85,8 +101,17 @@ def shelf(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, made in recipes.items():
         where = str(root / made.pop("data"))
         made["data"] = {"train": where, "dev": where, **made.pop("more", {})}
-        training = {"updates": 4, "tokens": 80, "learning_rate": 0.05, "warmup": 1, "evaluate_every": 2}
-        api.fit({"vocabulary": {"kind": "words"}, "training": training, "device": "cpu", **made}, root / name)
+        training = {
+            "updates": 4,
+            "tokens": 80,
+            "learning_rate": 0.05,
+            "warmup": 1,
+            "evaluate_every": 2,
+        }
+        api.fit(
+            {"vocabulary": {"kind": "words"}, "training": training, "device": "cpu", **made},
+            root / name,
+        )
     other = api.build({**RECIPE, "seed": 1})
     RunFolder(root, api.model_files(other)).save("other", other.model)
     (root / "run").symlink_to(models / "run")

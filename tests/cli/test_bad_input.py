@@ -178,7 +178,11 @@ def recipe_text() -> str:
     """Good in itself, and small, should it ever be trained."""
     return json.dumps(
         {
-            "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 20, "dev": 4, "test": 4}},
+            "data": {
+                "train": "phrasebook:train",
+                "dev": "phrasebook:dev",
+                "phrasebook": {"train": 20, "dev": 4, "test": 4},
+            },
             "model": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2},
             "vocabulary": {"kind": "words"},
             "training": {"updates": 1},
@@ -193,14 +197,23 @@ def wrong_shape(folder: Path) -> None:
     tensors[min(tensors)] = torch.zeros(3, 3)
     save_file(tensors, path)
     listed = json.loads((folder / MANIFEST).read_text())
-    listed["files"][path.name] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
+    listed["files"][path.name] = {
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "bytes": path.stat().st_size,
+    }
     (folder / MANIFEST).write_text(json.dumps(listed))
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
+    ("line", "sentence"),
+    ROWS,
+    ids=[
+        f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)
+    ],
 )
-def test_a_mistake_is_one_line_and_costs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str) -> None:
+def test_a_mistake_is_one_line_and_costs_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
     monkeypatch.chdir(folder)
     check_mistake(folder, line, sentence)
 

@@ -36,7 +36,10 @@ def test_a_file_is_written_whole_and_equals_stdout(models: Path, big: Path) -> N
         assert f"{out}: 23 lines" in "".join(written.err.splitlines())
         assert len(printed.out.splitlines()) == len(LINES)
         if "--json" in options:  # log-probabilities depend on the batch in their last digits
-            texts = [[json.loads(line)["translation"] for line in made.splitlines()] for made in (printed.out, out.read_text())]
+            texts = [
+                [json.loads(line)["translation"] for line in made.splitlines()]
+                for made in (printed.out, out.read_text())
+            ]
             assert texts[0] == texts[1]
         else:
             assert out.read_text() == printed.out
@@ -44,7 +47,9 @@ def test_a_file_is_written_whole_and_equals_stdout(models: Path, big: Path) -> N
         out.unlink()
 
 
-def test_a_second_run_does_what_is_missing(models: Path, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_does_what_is_missing(
+    models: Path, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, real, done = big.with_name("out.txt"), batch.translate_lines, list[int]()
     command = ("translate", models / "run", "--input", big, "--out", out)
 
@@ -61,9 +66,14 @@ def test_a_second_run_does_what_is_missing(models: Path, big: Path, monkeypatch:
     assert len(list(parts.glob("part-*"))) == 2
     other = run_cli(*command, "--beam", 3)
     assert other.code == 2
-    assert "are of another text, model or setting; remove them, or choose another --out" in " ".join(other.err.split())
+    assert (
+        "are of another text, model or setting; remove them, or choose another --out"
+        in " ".join(other.err.split())
+    )
     done.clear()
-    monkeypatch.setattr(batch, "translate_lines", lambda *given: done.append(len(given[1])) or real(*given))
+    monkeypatch.setattr(
+        batch, "translate_lines", lambda *given: done.append(len(given[1])) or real(*given)
+    )
     assert run_cli(*command).code == 0
     assert done == [5, 5, 3]
     assert out.read_text() == run_cli("translate", models / "run", "--input", big).out
@@ -76,10 +86,15 @@ def test_a_second_run_does_what_is_missing(models: Path, big: Path, monkeypatch:
         (["a cat", "--out", "x.txt"], "--out is for many lines in a file; give --input FILE"),
         (["a cat", "--on", "ray"], "--on ray is for many lines in a file; give --input FILE"),
         (["a cat", "--on", "rays"], "no way to run named 'rays'; did you mean 'ray'?"),
-        (["--input", "big.txt", "--out", "big.txt"], "big.txt exists already; remove it, or choose another --out"),
+        (
+            ["--input", "big.txt", "--out", "big.txt"],
+            "big.txt exists already; remove it, or choose another --out",
+        ),
     ],
 )
-def test_wrong_words(models: Path, big: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str) -> None:
+def test_wrong_words(
+    models: Path, big: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
+) -> None:
     monkeypatch.chdir(big.parent)
     found = run_cli("translate", models / "run", *words)
     assert (found.code, found.out) == (2, "")
@@ -90,13 +105,16 @@ def test_without_ray_it_is_named(models: Path, big: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "ray", None)
     found = run_cli("translate", models / "run", "--input", big, "--on", "ray")
     assert (found.code, found.out) == (2, "")
-    assert "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'" in " ".join(
-        found.err.split()
+    assert (
+        "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'"
+        in " ".join(found.err.split())
     )
 
 
 @pytest.mark.slow
-def test_a_cluster_of_two_gives_all_in_order_and_does_that_of_a_killed_worker_again(models: Path, big: Path) -> None:
+def test_a_cluster_of_two_gives_all_in_order_and_does_that_of_a_killed_worker_again(
+    models: Path, big: Path
+) -> None:
     """The part with the mark kills its process once; then the rest is continued, and nothing that was kept is done again."""
     pytest.importorskip("ray")
     out, marks = big.with_name("out.txt"), big.with_name("marks")
@@ -120,7 +138,10 @@ bulk.translate_there = dies_once
 from saccade.cli import run
 sys.exit(run(["translate", {str(models / "run")!r}, "--input", {str(big)!r}, "--out", {str(out)!r}, "--on", "ray"]))
 """
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+    }
     subprocess.run([sys.executable, "-c", script], check=True, timeout=240, cwd=big.parent, env=env)
     assert out.read_text() == run_cli("translate", models / "run", "--input", big).out
     assert (marks / "died").exists()

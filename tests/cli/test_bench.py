@@ -31,15 +31,31 @@ def test_a_table_with_ratio_and_limit() -> None:
     assert printed.code == 0
     assert "window 32, forward + backward" in printed.out
     assert all(word in printed.out for word in ("SDPA and a mask", "ratio", "of the limit", "sdpa"))
-    assert "attention, scale tiny: 2 cases, 4 measurements, about" in printed.err, "what it costs is said beforehand"
+    assert "attention, scale tiny: 2 cases, 4 measurements, about" in printed.err, (
+        "what it costs is said beforehand"
+    )
     assert "left out: FlexAttention (a kernel on a GPU alone)" in printed.err
 
 
 def test_rows_as_json_and_a_result_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    printed = run_cli("bench", "attention", "--only", "sigmoid", "--only", "record", "--json", "--result", "bench-attention")
+    printed = run_cli(
+        "bench",
+        "attention",
+        "--only",
+        "sigmoid",
+        "--only",
+        "record",
+        "--json",
+        "--result",
+        "bench-attention",
+    )
     rows = [json.loads(line) for line in printed.out.splitlines()]
-    assert [row["case"] for row in rows] == ["sigmoid, forward", "sigmoid, forward + backward", "record open, forward"]
+    assert [row["case"] for row in rows] == [
+        "sigmoid, forward",
+        "sigmoid, forward + backward",
+        "record open, forward",
+    ]
     first = rows[0]
     assert first["all"].keys() == {"saccade", "SDPA's softmax"}
     assert first["ratio"] > 0
@@ -91,7 +107,11 @@ def test_a_contender_that_fails_while_it_is_timed_does_not_stop_the_others() -> 
 @pytest.mark.slow
 def test_training_beside_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_speed, "real", lambda scale: None)
-    monkeypatch.setattr(training_speed, "missing", lambda: {"transformers": "not installed", "x-transformers": "not installed"})
+    monkeypatch.setattr(
+        training_speed,
+        "missing",
+        lambda: {"transformers": "not installed", "x-transformers": "not installed"},
+    )
     printed = run_cli("bench", "train", "--only", "GPT", "--json")
     [row] = [json.loads(line) for line in printed.out.splitlines()]
     assert row["all"].keys() == {"saccade", "plain GPT"}
@@ -135,7 +155,11 @@ def test_one_that_fails_is_named_and_does_not_stop_the_others() -> None:
     def fails() -> Callable[[], Any]:
         raise RuntimeError("cannot compile this\nand more")
 
-    case = Case("x", {"ours": lambda: lambda: torch.ones(1000).sum()}, {"a": fails, "b": lambda: lambda: torch.ones(9).sum()})
+    case = Case(
+        "x",
+        {"ours": lambda: lambda: torch.ones(1000).sum()},
+        {"a": fails, "b": lambda: lambda: torch.ones(9).sum()},
+    )
     found = measure(case, CPU, 0.01)
     assert found["a"].failed == "cannot compile this"
     assert not found["ours"].failed
@@ -146,9 +170,17 @@ def test_one_that_fails_is_named_and_does_not_stop_the_others() -> None:
 
 
 def test_the_ratio_is_ours_over_the_best_peer_and_the_limit_is_the_tightest() -> None:
-    case = Case("x", {"slow": int, "ours": int}, {"peer": int, "other": int}, lambda limits: limits.seconds(8.0, 3.0, 1.0), 100)  # type: ignore[dict-item]
+    case = Case(
+        "x",
+        {"slow": int, "ours": int},
+        {"peer": int, "other": int},
+        lambda limits: limits.seconds(8.0, 3.0, 1.0),
+        100,
+    )  # type: ignore[dict-item]
     seconds = {"slow": 9.0, "ours": 4.0, "peer": 5.0, "other": 6.0}
-    row = row_of(case, {name: Figure([value] * 3) for name, value in seconds.items()}, Limits(4.0, 3.0, 2.0))
+    row = row_of(
+        case, {name: Figure([value] * 3) for name, value in seconds.items()}, Limits(4.0, 3.0, 2.0)
+    )
     assert (row["ours"], row["peer"], row["ratio"], row["of_limit"]) == ("ours", "peer", 0.8, 0.5)
     assert row["tokens_per_second"] == 25
 
@@ -162,17 +194,36 @@ def test_the_backends_are_compared_with_eager() -> None:
 
 
 def test_engines_of_decoding_are_compared_by_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [("saccade fp32, 1 thread", 4.0), ("saccade plain, 2 threads", 1.0), ("saccade int8, 2 threads", 8.0)]
+    rows = [
+        ("saccade fp32, 1 thread", 4.0),
+        ("saccade plain, 2 threads", 1.0),
+        ("saccade int8, 2 threads", 8.0),
+    ]
     rows += [
         ("ctranslate2 fp32, 2 threads", 5.0),
         ("ctranslate2 int8, 2 threads, MKL", 4.0),
         ("transformers fp32, 1 thread", 2.0),
     ]
-    found = [{"case": "batch 1 greedy", "engine": engine, "value": value, "processor": 900 / value} for engine, value in rows]
+    found = [
+        {"case": "batch 1 greedy", "engine": engine, "value": value, "processor": 900 / value}
+        for engine, value in rows
+    ]
     asked: list[Any] = []
-    module = SimpleNamespace(cases=lambda device, small, only: (asked.append((device, small, only)), [found])[1])
+    module = SimpleNamespace(
+        cases=lambda device, small, only: (asked.append((device, small, only)), [found])[1]
+    )
     monkeypatch.setattr("saccade.studies.bench.module_of", lambda kind: module)
-    printed = run_cli("bench", "decode", "--scale", "tiny", "--json", "--only", "saccade int8, 2", "--only", "greedy")
+    printed = run_cli(
+        "bench",
+        "decode",
+        "--scale",
+        "tiny",
+        "--json",
+        "--only",
+        "saccade int8, 2",
+        "--only",
+        "greedy",
+    )
     first, second = (json.loads(line) for line in printed.out.splitlines())
     assert (first["case"], first["ours"], first["peer"]) == (
         "batch 1 greedy, fp32",
@@ -180,8 +231,15 @@ def test_engines_of_decoding_are_compared_by_precision(monkeypatch: pytest.Monke
         "ctranslate2 fp32, 2 threads",
     )
     assert first["ratio"] == first["processor_ratio"] == 1.25, "our time over theirs"
-    assert first["all"]["saccade fp32, 1 thread"] == {"sentences_per_second": 4.0, "processor_milliseconds": 225.0}
-    assert (second["case"], second["milliseconds"], second["ratio"]) == ("batch 1 greedy, int8", 125.0, 0.5)
+    assert first["all"]["saccade fp32, 1 thread"] == {
+        "sentences_per_second": 4.0,
+        "processor_milliseconds": 225.0,
+    }
+    assert (second["case"], second["milliseconds"], second["ratio"]) == (
+        "batch 1 greedy, int8",
+        125.0,
+        0.5,
+    )
     assert asked[0][1:] == (True, ("saccade int8, 2",)), "words of --only that name an engine"
 
 
@@ -189,4 +247,7 @@ def test_a_measurement_that_is_not_installed_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(bench.MODULES, "decode", "nothing_of_this_name")
     printed = run_cli("bench", "decode")
     assert printed.code == 2
-    assert "expected a measurement of decode, and this installation has none; choose another" in printed.err
+    assert (
+        "expected a measurement of decode, and this installation has none; choose another"
+        in printed.err
+    )

@@ -24,13 +24,17 @@ from saccade.views import long_texts
 from saccade.views.html_page import attention_page
 from support import error_of, run_cli
 
-MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 8)}]}}\n" for n in range(1, 12))
+MERGES = "a0: &a0 {k: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 8)}]}}\n" for n in range(1, 12)
+)
 
 
 def test_merge_keys_are_refused_and_aliases_counted(tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml"
     path.write_text(MERGES)
-    assert "'<<' merges settings into others, which recipes do not have" in error_of(lambda: recipes.read_recipe(path))
+    assert "'<<' merges settings into others, which recipes do not have" in error_of(
+        lambda: recipes.read_recipe(path)
+    )
     path.write_text("x: &x [1]\n" + "y: &y [*x, *x]\n")
     assert "no setting named 'x'" in error_of(lambda: recipes.read_recipe(path))
     path.write_text("a: " + "x" * recipes.LARGEST)
@@ -38,15 +42,21 @@ def test_merge_keys_are_refused_and_aliases_counted(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_in_a_recipe_is_refused() -> None:
-    assert "data.train holds half of a surrogate pair" in error_of(lambda: recipes.recipe({"data": {"train": "\ud800"}}))
+    assert "data.train holds half of a surrogate pair" in error_of(
+        lambda: recipes.recipe({"data": {"train": "\ud800"}})
+    )
 
 
-def test_a_packed_file_may_not_unpack_to_a_hundred_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_file_may_not_unpack_to_a_hundred_times_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lines, "UNPACKED", 10_000 * (lines.LINE + 8))
     bomb, fine = tmp_path / "bomb.txt.gz", tmp_path / "fine.txt.gz"
     bomb.write_bytes(gzip.compress(b"the cat\n" * 100_000))
     fine.write_bytes(gzip.compress(b"the cat\n" * 10_000))
-    assert "times its own; if it is really so much text, unpack it" in error_of(lambda: list(lines.open_text(bomb)))
+    assert "times its own; if it is really so much text, unpack it" in error_of(
+        lambda: list(lines.open_text(bomb))
+    )
     assert len(list(lines.open_text(fine))) == 10_000
 
 
@@ -58,7 +68,9 @@ def test_a_sentence_without_an_end_is_one_error(tmp_path: Path) -> None:
     assert "more than 10,000 lines without an empty one" in str(found[0][1])
 
 
-def test_a_line_of_stdin_without_an_end_is_refused(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_stdin_without_an_end_is_refused(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(input_stream, "LONGEST_LINE", 1000)
     printed = run_cli("translate", models / "run", stdin="x" * 5000)
     assert (printed.code, printed.out) == (2, "")
@@ -66,7 +78,12 @@ def test_a_line_of_stdin_without_an_end_is_refused(models: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "line", ["translate {}/run --input {}", "classify {}/../shelf/labels --input {}", "tag {}/../shelf/tags {}"]
+    "line",
+    [
+        "translate {}/run --input {}",
+        "classify {}/../shelf/labels --input {}",
+        "tag {}/../shelf/tags {}",
+    ],
 )
 def test_files_are_answered_in_parts(
     line: str, models: Path, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +91,12 @@ def test_files_are_answered_in_parts(
     """No more lines than fit together are ever asked for before the first are answered, and the answers are those of one part."""
     path = tmp_path / "in.txt"
     path.write_text("a good film\nthe cat\n" * 10)
-    where = line.replace("{}/../shelf", str(shelf)).replace("{}/run", f"{models}/run").replace("{}", str(path)).split()
+    where = (
+        line.replace("{}/../shelf", str(shelf))
+        .replace("{}/run", f"{models}/run")
+        .replace("{}", str(path))
+        .split()
+    )
     whole = run_cli(*where)
     sizes = []
     task = api.load(where[1]).task
@@ -83,7 +105,9 @@ def test_files_are_answered_in_parts(
     monkeypatch.setattr(
         type(task),
         name,
-        lambda self, model, given, *more, **how: sizes.append(len(given)) or real(self, model, given, *more, **how),
+        lambda self, model, given, *more, **how: (
+            sizes.append(len(given)) or real(self, model, given, *more, **how)
+        ),
     )
     for module in ("input_stream", "tag"):
         monkeypatch.setattr(f"saccade.cli.{module}.TOGETHER", 7)
@@ -106,17 +130,30 @@ def test_what_the_model_names_as_its_test_data_is_said_before_it_is_read(models:
 
 
 def python(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-m", "saccade", *words], capture_output=True, timeout=300, **how)
+    return subprocess.run(
+        [sys.executable, "-m", "saccade", *words], capture_output=True, timeout=300, **how
+    )
 
 
 def test_streams_that_cannot_be_written_to_end_in_no_traceback(shelf: Path) -> None:
     latin = python("list", "scores", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
     assert (latin.returncode, latin.stderr) == (0, b"")
     assert b"additive" in latin.stdout
-    closed = subprocess.run(f"{sys.executable} -m saccade list scores 2>&-", shell=True, capture_output=True, timeout=300)
+    closed = subprocess.run(
+        f"{sys.executable} -m saccade list scores 2>&-",
+        shell=True,
+        capture_output=True,
+        timeout=300,
+    )
     assert closed.returncode == 0
     assert b"additive" in closed.stdout
-    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "0"}
+    plain = {
+        **os.environ,
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "COLUMNS": "0",
+    }
     told = python("show", str(shelf / "labels"), "кот 日本", env=plain)
     assert (told.returncode, b"Traceback" in told.stderr) == (0, False), told.stderr
     assert rb"\u043a\u043e\u0442" in told.stdout
@@ -139,7 +176,11 @@ def test_a_long_text_is_shown_pooled(shelf: Path, monkeypatch: pytest.MonkeyPatc
     tile = whole.weights[:, 12:16, 4:8].sum(-1).mean(-1)
     np.testing.assert_allclose(site.weights[:, 3, 1], tile, atol=1e-5)
     assert site.long is not None
-    assert (site.long.rows, site.long.each, site.rows[1]) == (whole.rows, (4, 4), f"5–8: {whole.rows[4]} … {whole.rows[7]}")
+    assert (site.long.rows, site.long.each, site.rows[1]) == (
+        whole.rows,
+        (4, 4),
+        f"5–8: {whole.rows[4]} … {whole.rows[7]}",
+    )
     at, weight = site.long.strongest[10][0]
     assert weight == pytest.approx(whole.weights.mean(0)[10].max(), abs=1e-6)
     assert whole.weights.mean(0)[10, at] == pytest.approx(weight, abs=1e-6)
@@ -148,14 +189,18 @@ def test_a_long_text_is_shown_pooled(shelf: Path, monkeypatch: pytest.MonkeyPatc
     assert "tellEach" in attention_page(found)
 
 
-def test_attention_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch, models: Path, shelf: Path) -> None:
+def test_attention_in_parts_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, models: Path, shelf: Path
+) -> None:
     from saccade.core import query_chunks
 
     system, text = api.load(shelf / "labels"), "a good film " * 10
     before = system.classify(text)
     calls = []
     real = query_chunks.in_parts
-    monkeypatch.setattr("saccade.core.attention.in_parts", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(
+        "saccade.core.attention.in_parts", lambda *given: calls.append(1) or real(*given)
+    )
     monkeypatch.setattr(query_chunks, "HUGE", 10)
     monkeypatch.setattr(query_chunks, "PART", 100)
     after = system.classify(text)
@@ -181,6 +226,9 @@ def test_settings_of_a_larger_model_than_is_stored_are_refused_before_anything_i
 
     with bounded(100, 10):
         nn.Linear(9, 10)
-    with pytest.raises(SaccadeError, match="its settings describe a larger model"), bounded(100, 10):
+    with (
+        pytest.raises(SaccadeError, match="its settings describe a larger model"),
+        bounded(100, 10),
+    ):
         nn.Linear(100, 100)
     nn.Linear(11, 11)

@@ -42,7 +42,9 @@ def test_every_way_prints_its_steps_and_has_json_and_a_page(words: str, tmp_path
     page = tmp_path / "page.html"
     written = run_cli("explain", *words.split(), "--out", page)
     assert (written.code, written.out, written.err) == (0, "", f"written: {page}\n")
-    [block] = re.findall(r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8"))
+    [block] = re.findall(
+        r'<script type="application/json">(.*?)</script>', page.read_text(encoding="utf-8")
+    )
     assert json.loads(block) == found
 
 
@@ -55,7 +57,13 @@ def test_the_lectures_numbers() -> None:
 
 def test_options_of_parts_are_written_as_in_recipes() -> None:
     found = run_cli(
-        "explain", "a b c d", "--mask", "{name: window, left: 1}", "--score", "{name: additive, hidden: 2}", "--json"
+        "explain",
+        "a b c d",
+        "--mask",
+        "{name: window, left: 1}",
+        "--score",
+        "{name: additive, hidden: 2}",
+        "--json",
     ).json
     assert found["mask"] == {"name": "window", "left": 1, "right": None}
     assert np.shape(found["parameters"]["w_q"]) == (1, 3, 2)
@@ -66,7 +74,11 @@ def test_a_corpus_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "documents.txt"
     path.write_text("David Beckham\nDavid Bowie\nDavid\n", encoding="utf-8")
     found = run_cli("explain", "--tf-idf", path, "--json").json
-    assert {one["word"]: round(one["tf_idf"], 4) for one in found["highest"]} == {"beckham": 0.5493, "bowie": 0.5493, "david": 0}
+    assert {one["word"]: round(one["tf_idf"], 4) for one in found["highest"]} == {
+        "beckham": 0.5493,
+        "bowie": 0.5493,
+        "david": 0,
+    }
     assert "beckham" in run_cli("explain", "--tf-idf", path).out
 
 
@@ -81,21 +93,39 @@ def test_words_of_the_phrasebook_by_counts() -> None:
 MISTAKES = [
     ("--score nothing", "no score named 'nothing'"),
     ("--score {", "--score is '{', which cannot be read; write {name: …, option: …}"),
-    ("--score {name:~additive,~hidden:~99999999}", "score.hidden is 99999999; it must lie between 1 and 65,536"),
-    ("--score {name:~additive,~hidden:~60000}", "the score's 'w_q' has 60000 numbers per row, and at most 16 can be followed"),
+    (
+        "--score {name:~additive,~hidden:~99999999}",
+        "score.hidden is 99999999; it must lie between 1 and 65,536",
+    ),
+    (
+        "--score {name:~additive,~hidden:~60000}",
+        "the score's 'w_q' has 60000 numbers per row, and at most 16 can be followed",
+    ),
     ("--score {left:~1}", "score is {'left': 1}; write a score's name, or {name: …, option: …}"),
     ("--normalize nothing", "no normalizer named 'nothing'"),
-    ("--normalize sum", "the normalizer `sum` divides by the sum of scores that are never negative"),
+    (
+        "--normalize sum",
+        "the normalizer `sum` divides by the sum of scores that are never negative",
+    ),
     ("--mask nothing", "no mask named 'nothing'"),
     ("--mask window", "mask: mask 'window' needs left; write {name: window, left: …}"),
-    ("--mask {name:~blocks,~length:~1000000}", "mask.length is 1,000,000; at most 1000 is of use for 30 words"),
+    (
+        "--mask {name:~blocks,~length:~1000000}",
+        "mask.length is 1,000,000; at most 1000 is of use for 30 words",
+    ),
     ("--heads 3", "expected 1, 2 or 4 heads, among which an input's 4 numbers are divided, got 3"),
     ("--heads many", "Invalid value for '--heads'"),
     ("--query 4", "expected a query from 1 to 3, the number of inputs, got 4"),
     ("--query 0", "expected a query from 1 to 3"),
-    ("--scaled --score dot", "both a score and scaled were given, which is the score scaled-dot; leave one of them out"),
+    (
+        "--scaled --score dot",
+        "both a score and scaled were given, which is the score scaled-dot; leave one of them out",
+    ),
     ("--norm nothing", "no norm to explain named 'nothing'; there are: batch, layer, rms"),
-    ("--lookup --shuffle", "both --lookup and --shuffle were given, which are explained one at a time; leave one of them out"),
+    (
+        "--lookup --shuffle",
+        "both --lookup and --shuffle were given, which are explained one at a time; leave one of them out",
+    ),
     ("--lookup --score dot", "--lookup has no use for --score; leave it out"),
     ("--norm layer --query 1", "--norm has no use for --query; leave it out"),
     ("a~b --tf-idf lecture", "--tf-idf has no use for a sentence; leave it out"),
@@ -123,7 +153,10 @@ MISTAKES = [
     ("empty.txt the~cat", "empty.txt is a file, not a model folder"),
     ("~ --lookup", "the sentence is empty; give at least one word"),
     ("~", "the sentence is empty; give at least one word"),
-    ("cat~cat --shuffle", "expected at least 2 different words to put into another order, got 1; give more"),
+    (
+        "cat~cat --shuffle",
+        "expected at least 2 different words to put into another order, got 1; give more",
+    ),
     ("--out page.png", "cannot write an explanation into 'page.png'; the name must end in .html"),
     ("--out .html", "cannot write an explanation into '.html'"),
     ("--out empty.txt/page.html", "empty.txt"),
@@ -132,7 +165,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "sentence"), MISTAKES)
-def test_a_mistake_is_one_sentence(words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_one_sentence(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty.txt").write_bytes(b"")
     Path("marks.txt").write_text("…\n—\n", encoding="utf-8")
@@ -147,9 +182,19 @@ def test_a_mistake_is_one_sentence(words: str, sentence: str, tmp_path: Path, mo
 
 
 def test_too_many_words_are_refused_in_every_way() -> None:
-    for way in ((), ("--lookup",), ("--shuffle",), ("--norm", "layer"), ("--quiz",), ("--heads", 2)):
+    for way in (
+        (),
+        ("--lookup",),
+        ("--shuffle",),
+        ("--norm", "layer"),
+        ("--quiz",),
+        ("--heads", 2),
+    ):
         printed = run_cli("explain", " ".join(f"w{n}" for n in range(31)), *way)
-        assert "the sentence has 31 words, but 30 are the most one can follow; shorten it" in printed.err
+        assert (
+            "the sentence has 31 words, but 30 are the most one can follow; shorten it"
+            in printed.err
+        )
 
 
 def test_escape_sequences_in_words_are_not_obeyed() -> None:
@@ -162,7 +207,9 @@ def test_questions_are_asked_one_by_one_in_a_terminal(monkeypatch: pytest.Monkey
 
     given = iter(["3", "35", "because", "", "inputs 2 and 3", "input 1", "2", "1"])
     asked: list[Any] = []
-    monkeypatch.setattr(explain.typer, "prompt", lambda *words, **_: asked.append(words) or next(given))
+    monkeypatch.setattr(
+        explain.typer, "prompt", lambda *words, **_: asked.append(words) or next(given)
+    )
     monkeypatch.setattr(explain, "is_conversation", lambda: True)
     printed = run_cli("explain", "--quiz")
     assert printed.code == 0, printed.err
@@ -188,7 +235,9 @@ def test_names_of_parts_are_completed() -> None:
     assert ("causal", "Nobody sees the future: j ≤ i.") in mask_names("")
 
 
-def test_a_word_that_is_a_folders_name_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_that_is_a_folders_name_is_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cat").mkdir()
     assert run_cli("explain", "cat", "--json").json["tokens"] == ["cat"]

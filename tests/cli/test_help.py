@@ -27,9 +27,17 @@ def test_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     ("typed", "right"),
-    [("val", "evaluate"), ("infer", "translate"), ("export", "convert"), ("Plot", "draw"), ("download", "fetch")],
+    [
+        ("val", "evaluate"),
+        ("infer", "translate"),
+        ("export", "convert"),
+        ("Plot", "draw"),
+        ("download", "fetch"),
+    ],
 )
-def test_a_wrong_command_leads_to_the_right_one(typed: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_leads_to_the_right_one(
+    typed: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run([typed]) == 2
     assert f"did you mean {right}" in capsys.readouterr().err
 

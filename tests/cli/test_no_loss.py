@@ -12,12 +12,22 @@ from support import run_cli
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.mark.parametrize("ending", [".old", ".new"])
 @pytest.mark.parametrize(
-    "line", ["translate {} hi", "evaluate {} dev", "show {} hi --out {}.png", "convert {} --out {}-out", "classify {} hi"]
+    "line",
+    [
+        "translate {} hi",
+        "evaluate {} dev",
+        "show {} hi --out {}.png",
+        "convert {} --out {}-out",
+        "classify {} hi",
+    ],
 )
 def test_a_folder_beside_a_path_stays(tmp_path: Path, line: str, ending: str) -> None:
     target, beside = tmp_path / "x", tmp_path / f"x{ending}"
@@ -28,7 +38,9 @@ def test_a_folder_beside_a_path_stays(tmp_path: Path, line: str, ending: str) ->
     assert run_cli(*line.format(target, target).split()).code == 2
     target.rmdir()
     assert run_cli(*line.format(target, target).split()).code == 2
-    assert contents(tmp_path) == {path: content for path, content in before.items() if path != str(target)}
+    assert contents(tmp_path) == {
+        path: content for path, content in before.items() if path != str(target)
+    }
 
 
 @pytest.mark.parametrize("ending", [".old", ".new"])
@@ -40,7 +52,10 @@ def test_a_copy_of_a_model_beside_it_stays(models: Path, tmp_path: Path, ending:
     assert run_cli("translate", made, "the cat").code == 2
     refused = run_cli("average", models / "run", "--out", made)
     assert refused.code == 2
-    assert f"{backup} is in the way, and saccade did not leave it there; move it, or choose another path" in refused.err
+    assert (
+        f"{backup} is in the way, and saccade did not leave it there; move it, or choose another path"
+        in refused.err
+    )
     assert contents(tmp_path) == {str(backup): None, **before}
 
 
@@ -76,7 +91,9 @@ def test_what_a_killed_training_left_is_no_obstacle_and_goes(recipe: Path, tmp_p
     assert (run / "kept" / "notes" / "mine").read_text() == "mine"
 
 
-def test_a_folder_in_the_way_of_a_checkpoint_is_reported_before_the_training(recipe: Path, tmp_path: Path) -> None:
+def test_a_folder_in_the_way_of_a_checkpoint_is_reported_before_the_training(
+    recipe: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     assert run_cli("train", recipe, "--out", run).code == 0
     (run / "last.old").mkdir()

@@ -27,7 +27,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     common = {"data": {**SHAPES, **SIZES}, "model": VIT, "training": TRAINING, "device": "cpu"}
     api.fit({"task": "image-classification", **common}, root / "labels", watcher=Watcher())
     how = {"latent": 4, "width": 2, "noise": 0.1}
-    api.fit({"task": "autoencoding", "autoencoding": how, **common}, root / "made", watcher=Watcher())
+    api.fit(
+        {"task": "autoencoding", "autoencoding": how, **common}, root / "made", watcher=Watcher()
+    )
     (root / "empty").mkdir()
     (root / "photos").mkdir()
     for name, color in (("a.png", "red"), ("c.jpg", "blue")):
@@ -56,7 +58,10 @@ def test_classify_one_image_and_a_folder() -> None:
 
 
 def test_classify_as_json_and_from_lines() -> None:
-    found = [json.loads(line) for line in run_cli("classify", "labels", "photos", "--json").out.splitlines()]
+    found = [
+        json.loads(line)
+        for line in run_cli("classify", "labels", "photos", "--json").out.splitlines()
+    ]
     assert [sorted(one) for one in found] == [
         ["image", "label", "probabilities"],  # the mean of all positions is no attention
         ["error", "image"],
@@ -119,11 +124,16 @@ def test_reconstruct_draws_before_and_after() -> None:
     assert found.code == 2
     assert "photos/b.png: expected a whole PNG" in found.err
     assert "ba.png: before and after" in found.err
-    assert [line.split("\t")[1] for line in found.out.splitlines()] == ["photos/a.png", "photos/c.jpg"]
+    assert [line.split("\t")[1] for line in found.out.splitlines()] == [
+        "photos/a.png",
+        "photos/c.jpg",
+    ]
     with Image.open("ba.png") as drawn:
         drawn.load()
         noisy = drawn.size
-    clean = run_cli("reconstruct", "made", "photos/a.png", "--noise", 0, "--out", "clean.png", "--json")
+    clean = run_cli(
+        "reconstruct", "made", "photos/a.png", "--noise", 0, "--out", "clean.png", "--json"
+    )
     assert clean.code == 0
     assert clean.json["psnr"] > 0
     with Image.open("clean.png") as drawn:
@@ -146,7 +156,9 @@ def test_every_command_knows_models_without_a_vocabulary(name: str, tmp_path: Pa
     assert run_cli("average", name, name, "--out", tmp_path / "mean").code == 0
     assert run_cli("train", f"{name}/recipe.json", "--out", tmp_path / "again").code == 0
     assert run_cli("train", "--resume", tmp_path / "again", "training.updates=3").code == 0
-    both = run_cli("compare", f"{name}/recipe.json", "--vary", "model.dim=8,16", "--out", tmp_path / "compared")
+    both = run_cli(
+        "compare", f"{name}/recipe.json", "--vary", "model.dim=8,16", "--out", tmp_path / "compared"
+    )
     assert both.code == 0, both.err
     assert "vocabulary" not in both.err
     assert "padding" not in both.err
@@ -166,7 +178,13 @@ def test_a_data_set_of_own_pictures_from_folders_to_answers(tmp_path: Path) -> N
         "training.learning_rate=0.01",
     ]
     trained = run_cli(
-        "train", "image-classification", f"data.train={tmp_path / 'own'}", *words, "device=cpu", "--out", tmp_path / "run"
+        "train",
+        "image-classification",
+        f"data.train={tmp_path / 'own'}",
+        *words,
+        "device=cpu",
+        "--out",
+        tmp_path / "run",
     )
     assert trained.code == 0, trained.err
     assert "labels: 2" in trained.err

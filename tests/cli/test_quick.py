@@ -37,7 +37,16 @@ def test_no_quick_command_loads_a_slow_package(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat\n")
     (tmp_path / "a.conllu").write_text("1\tcat\tcat\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
     commands = [[str(command.name), "--help"] for command in app.registered_commands]
-    lines = ["--help", "--version", "list", "list --json", "list recipes", "list families", "list foo", "check a.tsv --as labels"]
+    lines = [
+        "--help",
+        "--version",
+        "list",
+        "list --json",
+        "list recipes",
+        "list families",
+        "list foo",
+        "check a.tsv --as labels",
+    ]
     lines += [
         "check a.tsv",
         "check a.txt",
@@ -58,15 +67,30 @@ def test_no_quick_command_loads_a_slow_package(tmp_path: Path) -> None:
     assert [(words, loaded) for words, _, loaded in rows if loaded] == []
     codes = {" ".join(words): code for words, code, _ in rows}
     assert {
-        codes[line] for line in ("list", "list recipes", "list families", "check a.tsv", "check a.conllu", "train --help")
+        codes[line]
+        for line in (
+            "list",
+            "list recipes",
+            "list families",
+            "check a.tsv",
+            "check a.conllu",
+            "train --help",
+        )
     } == {0}
-    assert {codes[line] for line in ("list foo", "nope", "fetch nothing", "train --lr 3", "check nowhere.tsv")} == {2}
+    assert {
+        codes[line]
+        for line in ("list foo", "nope", "fetch nothing", "train --lr 3", "check nowhere.tsv")
+    } == {2}
 
 
 def protocol(shell: str, line: str) -> dict[str, str]:
     """How a shell asks for the completion of a line whose last word is being typed."""
     words = line.split(" ")
-    more = {"_SACCADE_COMPLETE": f"complete_{shell}", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    more = {
+        "_SACCADE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
     return {**more, "_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
 
 
@@ -74,14 +98,18 @@ def protocol(shell: str, line: str) -> dict[str, str]:
 def test_every_shell_completes_keys_with_their_meaning(shell: str, tmp_path: Path) -> None:
     asked = environment(**protocol(shell, "saccade train multi30k-en-de training.w"))
     command = [sys.executable, "-X", "importtime", "-m", "saccade"]
-    done = subprocess.run(command, cwd=tmp_path, env=asked, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=asked, capture_output=True, text=True, timeout=300, check=False
+    )
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "saccade.cli" in loaded
     assert not loaded & set(SLOW)
     assert "training.warmup=" in done.stdout
     assert "training.weight_decay=" in done.stdout
     assert "training.updates" not in done.stdout
-    assert ("updates in which the learning rate rises" in done.stdout) == (shell != "bash"), "bash shows no meanings"
+    assert ("updates in which the learning rate rises" in done.stdout) == (shell != "bash"), (
+        "bash shows no meanings"
+    )
 
 
 LINES = {  # what is typed: a proposal, and what is not one
@@ -120,7 +148,9 @@ def test_values_are_completed(tmp_path: Path) -> None:
         [sys.executable, "-c", COMPLETER, asked],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
-    for (line, (wanted, unwanted)), printed in zip(LINES.items(), map(json.loads, done.stdout.splitlines()), strict=True):
+    for (line, (wanted, unwanted)), printed in zip(
+        LINES.items(), map(json.loads, done.stdout.splitlines()), strict=True
+    ):
         assert wanted in printed, line
         assert not [one for one in printed if unwanted in one], line
 
@@ -132,24 +162,32 @@ def test_the_packaged_index_is_the_catalogue(monkeypatch: pytest.MonkeyPatch) ->
     assert index.slots()["scores"][0]["name"] == "dot"
 
 
-def test_users_own_entries_are_listed_where_pytorch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_own_entries_are_listed_where_pytorch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(scores.table, "_entries", dict(scores.table._entries))
 
     @scores.table.add("mine")
     class Mine(scores.Dot):
         """My own [score]."""
 
-    assert {"slot": "scores", "name": "mine", "what": "My own [score].", "paper": ""} in index.rows("scores")
+    assert {"slot": "scores", "name": "mine", "what": "My own [score].", "paper": ""} in index.rows(
+        "scores"
+    )
 
 
 def test_usual_names_of_slots_are_known() -> None:
     assert run_cli("list", "families").out == run_cli("list", "models").out
     assert set(index.USUAL.values()) <= set(index.slots())
     assert not set(index.USUAL) & set(index.slots())
-    assert run_cli("list", "masks").out.splitlines()[0].startswith("masks\tfull\t"), "one line per row for grep"
+    assert run_cli("list", "masks").out.splitlines()[0].startswith("masks\tfull\t"), (
+        "one line per row for grep"
+    )
 
 
-def test_recipes_are_listed_with_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_are_listed_with_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "cache"))
     rows = {row["name"]: row for row in run_cli("list", "recipes", "--json").json}
@@ -164,4 +202,8 @@ def test_recipes_are_listed_with_what_they_need(tmp_path: Path, monkeypatch: pyt
     for part in ("train", "dev"):
         (tmp_path / "cache" / "ud-ewt" / f"en_ewt-ud-{part}.conllu.xz").write_bytes(b"")
     needs = {row["name"]: row["needs"] for row in run_cli("list", "recipes", "--json").json}
-    assert (needs["tinyshakespeare"], needs["ud-ewt-upos"], needs["sst2-rnn"]) == ("nothing", "nothing", "saccade fetch sst2")
+    assert (needs["tinyshakespeare"], needs["ud-ewt-upos"], needs["sst2-rnn"]) == (
+        "nothing",
+        "nothing",
+        "saccade fetch sst2",
+    )

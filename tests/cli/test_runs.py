@@ -43,7 +43,10 @@ def test_a_run_is_resumed_by_its_folder_alone(run: Path, recipe: Path) -> None:
         printed = run_cli("train", *words, "--json")
         assert (printed.code, printed.json["update"]) == (0, updates), printed.err
         assert f"a: resuming from update {updates - 1}" in printed.err
-    assert f"note: {recipe} differs from the run's own recipe in model.dim; the run's own recipe is used" in printed.err
+    assert (
+        f"note: {recipe} differs from the run's own recipe in model.dim; the run's own recipe is used"
+        in printed.err
+    )
     assert json.loads((run / "recipe.json").read_text())["model"]["dim"] == 10
 
 
@@ -51,7 +54,9 @@ def test_a_run_is_resumed_by_its_folder_alone(run: Path, recipe: Path) -> None:
 def test_a_runs_own_recipe_repeats_it_exactly(run: Path, name: str) -> None:
     assert run_cli("train", run / name, "--out", "runs/b", "--json").code == 0
     assert (run / "recipe.json").read_text() == Path("runs/b/recipe.json").read_text()
-    one, other = (load_file(folder / "last" / "model.safetensors") for folder in (run, Path("runs/b")))
+    one, other = (
+        load_file(folder / "last" / "model.safetensors") for folder in (run, Path("runs/b"))
+    )
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
@@ -65,7 +70,10 @@ def test_a_model_without_a_best_one_says_so(run: Path) -> None:
 
 
 def test_errors_from_python_speak_python(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(SaccadeError, match="already contains a run; use resume=True to continue it, or choose another out=…"):
+    with pytest.raises(
+        SaccadeError,
+        match="already contains a run; use resume=True to continue it, or choose another out=…",
+    ):
         api.fit(tiny_recipe(), run)
 
 
@@ -90,7 +98,9 @@ class Screen:
         environment = {**os.environ, "COLUMNS": "160", "TERM": "xterm", "OMP_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
         command = [sys.executable, "-m", "saccade", *words]
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=folder)
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=folder
+        )
         os.close(slave)
         self.master, self.text = master, ""
 
@@ -100,25 +110,46 @@ class Screen:
             assert time.monotonic() < until, f"{pattern!r} never came: {self.text[-3000:]}"
             if select.select([self.master], [], [], 0.2)[0]:
                 try:
-                    self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self.master, 65536).decode(errors="replace"))
+                    self.text += re.sub(
+                        r"\x1b\[[0-9;?]*[A-Za-z]",
+                        "",
+                        os.read(self.master, 65536).decode(errors="replace"),
+                    )
                 except OSError:  # the command has ended
                     assert re.search(pattern, self.text), self.text[-3000:]
 
 
-def test_in_a_terminal_something_is_said_at_once_the_bar_moves_and_ctrl_c_is_answered(tmp_path: Path) -> None:
-    endless = tiny_recipe(training={"updates": 10**6, "evaluate_every": 10**6, "checkpoint_every": 10**6, "log_every": 10**6})
+def test_in_a_terminal_something_is_said_at_once_the_bar_moves_and_ctrl_c_is_answered(
+    tmp_path: Path,
+) -> None:
+    endless = tiny_recipe(
+        training={
+            "updates": 10**6,
+            "evaluate_every": 10**6,
+            "checkpoint_every": 10**6,
+            "log_every": 10**6,
+        }
+    )
     (tmp_path / "endless.yaml").write_text(json.dumps(endless))
     screen = Screen("train", "endless.yaml", "--out", "runs/mine", folder=tmp_path)
     try:
         screen.wait_for("starting")
         screen.wait_for(r"reading the data")
-        screen.wait_for(r"mine .*\d+/1000000 loss \d+\.\d+  [\d,]+ tokens/s  [\d.]+ (s|min|h|days) left")
+        screen.wait_for(
+            r"mine .*\d+/1000000 loss \d+\.\d+  [\d,]+ tokens/s  [\d.]+ (s|min|h|days) left"
+        )
         counts = set(re.findall(r" (\d+)/1000000 loss", screen.text))
-        screen.wait_for(rf" (?!({'|'.join(counts)})/)\d+/1000000 loss")  # with log_every a million, too
+        screen.wait_for(
+            rf" (?!({'|'.join(counts)})/)\d+/1000000 loss"
+        )  # with log_every a million, too
         assert " 0 tokens/s" not in screen.text
         os.kill(screen.process.pid, signal.SIGINT)
-        screen.wait_for("mine: stopping after this update; press Ctrl-C again to stop at once, with the last checkpoint")
-        screen.wait_for(r"saccade: stopped by SIGINT after update \d+; .*continue with .*train --resume runs/mine")
+        screen.wait_for(
+            "mine: stopping after this update; press Ctrl-C again to stop at once, with the last checkpoint"
+        )
+        screen.wait_for(
+            r"saccade: stopped by SIGINT after update \d+; .*continue with .*train --resume runs/mine"
+        )
         assert screen.process.wait(300) == 130
     finally:
         screen.process.kill()

@@ -27,7 +27,8 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained Transformer of two layers and two heads over few pieces, so that words fall apart."""
     root = tmp_path_factory.mktemp("pieces")
     recipe = tiny_recipe(
-        vocabulary={"kind": "bpe", "size": 280}, model={"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2}
+        vocabulary={"kind": "bpe", "size": 280},
+        model={"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2},
     )
     system = api.build(recipe)
     RunFolder(root, api.model_files(system)).save("model", system.model)
@@ -48,17 +49,23 @@ def test_without_a_file_a_table_is_printed_and_what_else_there_is(pieces: Path) 
     assert "--head 0 to 1 shows one head of decoder.0.cross, --heads each of them" in printed.err
 
 
-def test_the_attention_worth_seeing_is_chosen_and_the_others_are_named(pieces: Path, tmp_path: Path) -> None:
+def test_the_attention_worth_seeing_is_chosen_and_the_others_are_named(
+    pieces: Path, tmp_path: Path
+) -> None:
     printed = run_cli("show", pieces, "the cat", "--target", "le chat", "--json")
     chosen, sites = printed.json["site"], printed.json["sites"]
-    assert chosen in ("decoder.0.cross", "decoder.1.cross"), "attention to the source tells more than that within a text"
+    assert chosen in ("decoder.0.cross", "decoder.1.cross"), (
+        "attention to the source tells more than that within a text"
+    )
     told = run_cli("show", pieces, "the cat", "--target", "le chat").err
     others = ", ".join(site for site in sites if site != chosen)
     assert f"note: {chosen} singles out the most words; --site shows another: {others}\n" in told
     page = tmp_path / "x.html"
     for site in ("encoder.0.mixer", "decoder.1.cross"):
         assert run_cli("show", pieces, "the cat", "--site", site, "--out", page).code == 0
-        assert re.search(r'"sites":\[\{"name":"([^"]*)"', page.read_text())[1] == site, "the page begins with it"  # type: ignore[index]
+        assert re.search(r'"sites":\[\{"name":"([^"]*)"', page.read_text())[1] == site, (
+            "the page begins with it"
+        )  # type: ignore[index]
 
 
 def test_one_head_and_every_head(pieces: Path) -> None:
@@ -68,7 +75,9 @@ def test_one_head_and_every_head(pieces: Path) -> None:
     np.testing.assert_allclose(one["head 1"], weights[1], atol=1e-4)
     both = run_cli(*words, "--heads", "--json").json["weights"]
     assert list(both) == ["head 0", "head 1"]
-    names = [line for line in run_cli(*words, "--heads").out.splitlines() if line.startswith("decoder")]
+    names = [
+        line for line in run_cli(*words, "--heads").out.splitlines() if line.startswith("decoder")
+    ]
     assert names == ["decoder.1.cross: head 0, in %", "decoder.1.cross: head 1, in %"]
 
 
@@ -89,15 +98,35 @@ def test_pieces_have_marks_and_words_have_none(pieces: Path, tmp_path: Path) -> 
 
 def test_characters_of_several_bytes_are_never_spaces(pieces: Path) -> None:
     facts = run_cli("show", pieces, "私は 🙂", "--target", "né", "--json").json
-    assert facts["columns"] == ["▁", "私₁", "私₂", "私₃", "は₁", "は₂", "は₃", "▁", *(f"🙂{n}" for n in "₁₂₃₄"), "<eos>"]
-    assert run_cli("show", pieces, "私は 🙂", "--target", "né", "--words", "--json").json["columns"] == ["私は", "🙂", "<eos>"]
+    assert facts["columns"] == [
+        "▁",
+        "私₁",
+        "私₂",
+        "私₃",
+        "は₁",
+        "は₂",
+        "は₃",
+        "▁",
+        *(f"🙂{n}" for n in "₁₂₃₄"),
+        "<eos>",
+    ]
+    assert run_cli("show", pieces, "私は 🙂", "--target", "né", "--words", "--json").json[
+        "columns"
+    ] == ["私は", "🙂", "<eos>"]
 
 
 def test_a_real_terminal_gets_colors_and_no_line_that_is_too_long(models: Path) -> None:
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color", "COLUMNS": "40"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TERM": "xterm-256color",
+        "COLUMNS": "40",
+    }
     command = [sys.executable, "-m", "saccade", "show", str(models / "run"), TEXT]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
         os.close(theirs)
         printed = b""
         while True:
@@ -117,7 +146,9 @@ def test_a_real_terminal_gets_colors_and_no_line_that_is_too_long(models: Path) 
     assert table.count("<eos>") > 1, "folded: the last column comes under the first ones"
 
 
-def test_a_character_that_no_font_has_is_noted_once(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_character_that_no_font_has_is_noted_once(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda *_: [])
@@ -127,6 +158,9 @@ def test_a_character_that_no_font_has_is_noted_once(models: Path, tmp_path: Path
         for ending in ("png", "svg", "html")
     }
     fonts._cover.cache_clear()
-    assert told["png"].count("note: no font here has 私; install fonts-noto-cjk, or write .html\n") == 1
+    assert (
+        told["png"].count("note: no font here has 私; install fonts-noto-cjk, or write .html\n")
+        == 1
+    )
     assert "font" not in told["svg"] + told["html"], "who opens these has fonts"
     assert ">私</text>" in (tmp_path / "x.svg").read_text()

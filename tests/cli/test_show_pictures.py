@@ -19,18 +19,41 @@ from saccade.training.checkpoints import RunFolder
 from support import check_mistake, run_cli
 
 CNN = {"family": "cnn", "dim": 4, "depths": [1], "stem_stride": 8}
-CAPTIONER = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2, "image_encoder": CNN}
+CAPTIONER = {
+    "family": "transformer",
+    "dim": 8,
+    "hidden": 8,
+    "depth": 2,
+    "heads": 2,
+    "image_encoder": CNN,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "caption": {"task": "captioning", "model": CAPTIONER, "vocabulary": {"kind": "words"}},
     "hard": {
         "task": "captioning",
-        "model": {"family": "bahdanau", "dim": 8, "hidden": 8, "normalize": "hard", "image_encoder": CNN},
+        "model": {
+            "family": "bahdanau",
+            "dim": 8,
+            "hidden": 8,
+            "normalize": "hard",
+            "image_encoder": CNN,
+        },
         "vocabulary": {"kind": "words"},
     },
-    "blind": {"task": "captioning", "model": {"family": "fixed-context", "dim": 8, "hidden": 8, "image_encoder": CNN}},
+    "blind": {
+        "task": "captioning",
+        "model": {"family": "fixed-context", "dim": 8, "hidden": 8, "image_encoder": CNN},
+    },
     "asked": {
         "task": "questions",
-        "model": {"family": "transformer-encoder", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "image_encoder": CNN},
+        "model": {
+            "family": "transformer-encoder",
+            "dim": 8,
+            "hidden": 8,
+            "depth": 1,
+            "heads": 2,
+            "image_encoder": CNN,
+        },
         "vocabulary": {"kind": "words", "split": "punctuation"},
     },
     "vit": {
@@ -39,16 +62,36 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "swin": {
         "task": "image-classification",
-        "model": {"family": "swin", "dim": 8, "heads": 2, "depths": [2, 1], "patch": 4, "window_size": 3},
+        "model": {
+            "family": "swin",
+            "dim": 8,
+            "heads": 2,
+            "depths": [2, 1],
+            "patch": 4,
+            "window_size": 3,
+        },
     },
     "cnn": {
         "task": "image-classification",
-        "model": {**CNN, "depths": [1, 1], "attention": "squeeze-excite", "stage_attention": "cbam"},
+        "model": {
+            **CNN,
+            "depths": [1, 1],
+            "attention": "squeeze-excite",
+            "stage_attention": "cbam",
+        },
     },
     "plain": {"task": "image-classification", "model": CNN},
     "token": {
         "task": "image-classification",
-        "model": {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "patch": 8, "pool": "token"},
+        "model": {
+            "family": "vit",
+            "dim": 8,
+            "hidden": 8,
+            "depth": 1,
+            "heads": 2,
+            "patch": 8,
+            "pool": "token",
+        },
     },
 }
 
@@ -88,7 +131,9 @@ def test_a_caption_is_a_map_for_each_word_and_a_scan_path(root: Path) -> None:
     best = document[facts["site"]].weights.mean(0)
     np.testing.assert_allclose(next(iter(facts["weights"].values())), best, atol=1e-4)
     places = [divmod(int(row.argmax()), 4) for row in best[1:4]]
-    steps = [(step["row"] - 1, step["column"] - 1) for step in facts["fixations"] for _ in step["words"]]
+    steps = [
+        (step["row"] - 1, step["column"] - 1) for step in facts["fixations"] for _ in step["words"]
+    ]
     assert steps == places
     assert printed.out.rstrip().splitlines()[-1].startswith("scan path (row, column): small ")
 
@@ -101,10 +146,21 @@ def test_an_own_caption_is_shown_without_a_target(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["caption", "hard", "asked", "vit", "swin", "cnn"])
 @pytest.mark.parametrize(
-    "ending", [pytest.param("png", marks=pytest.mark.slow), "html", pytest.param("json", marks=pytest.mark.slow)]
+    "ending",
+    [
+        pytest.param("png", marks=pytest.mark.slow),
+        "html",
+        pytest.param("json", marks=pytest.mark.slow),
+    ],
 )
-def test_every_model_is_drawn_into_every_kind_of_file(root: Path, name: str, ending: str, tmp_path: Path) -> None:
-    more = {"asked": ["what color is it?"], "caption": ["--target", "a circle"], "hard": ["--target", "a circle"]}.get(name, [])
+def test_every_model_is_drawn_into_every_kind_of_file(
+    root: Path, name: str, ending: str, tmp_path: Path
+) -> None:
+    more = {
+        "asked": ["what color is it?"],
+        "caption": ["--target", "a circle"],
+        "hard": ["--target", "a circle"],
+    }.get(name, [])
     printed = show(root, name, *more, "--out", tmp_path / f"x.{ending}")
     assert printed.code == 0, printed.err
     assert f"x.{ending}" in printed.out
@@ -129,7 +185,9 @@ def test_questions_have_a_map_for_each_of_their_words(root: Path) -> None:
     assert facts["source"] == question
     answer = api.load(root / "asked").answer(root / "wide.png", question)
     assert facts["target"] == answer.answer
-    np.testing.assert_allclose(facts["weights"]["average of 2 heads"], answer.weights.reshape(7, -1), atol=1e-4)
+    np.testing.assert_allclose(
+        facts["weights"]["average of 2 heads"], answer.weights.reshape(7, -1), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,16 +214,26 @@ def test_questions_have_a_map_for_each_of_their_words(root: Path) -> None:
                 "features, 2 × 2": (2, 2),
             },
         ),
-        ("token", {"rollout": (4, 4), "encoder.0.mixer, class token": (4, 4), "encoder.0.mixer": (4, 4)}),
+        (
+            "token",
+            {"rollout": (4, 4), "encoder.0.mixer, class token": (4, 4), "encoder.0.mixer": (4, 4)},
+        ),
         ("plain", {"Grad-CAM": (4, 4)}),
     ],
 )
 def test_sites_of_classifiers(root: Path, name: str, sites: dict[str, tuple[int, int]]) -> None:
     document = api.show(api.load(root / name), root / "wide.png")
     assert {site.name: site.grid for site in document.sites if site.grid} == sites
-    assert document.picture.shape == (512, 512, 3), "the part that the model reads, sharper than it reads it"
+    assert document.picture.shape == (512, 512, 3), (
+        "the part that the model reads, sharper than it reads it"
+    )
     channels = {site.name: len(site.columns) for site in document.sites if site.grid is None}
-    wanted = {"encoder.0.gate, channels": 4, "encoder.1, channels": 4, "encoder.2.gate, channels": 8, "encoder.3, channels": 8}
+    wanted = {
+        "encoder.0.gate, channels": 4,
+        "encoder.1, channels": 4,
+        "encoder.2.gate, channels": 8,
+        "encoder.3, channels": 8,
+    }
     assert channels == (wanted if name == "cnn" else {})
 
 
@@ -175,14 +243,22 @@ def test_the_label_of_a_class_token_comes_from_where_it_looks(root: Path) -> Non
     [seen] = system.classify([root / "wide.png"])
     assert not seen.weights.any(), "no position is read by itself"
     document = api.show(system, root / "wide.png")
-    assert [site.rows for site in document.sites] == [[seen.label], ["class token"], ["mean of all positions"]]
+    assert [site.rows for site in document.sites] == [
+        [seen.label],
+        ["class token"],
+        ["mean of all positions"],
+    ]
     rollout, layer, _ = (site.weights.mean(0)[0] for site in document.sites)
-    np.testing.assert_allclose(rollout, layer / 2, atol=1e-6)  # one layer, half of whose output is its residual
+    np.testing.assert_allclose(
+        rollout, layer / 2, atol=1e-6
+    )  # one layer, half of whose output is its residual
     [picture] = pictures_in(root / "wide.png")
     with record(system.model) as looked:
         system.model(picture.pixels((32, 32)).unsqueeze(0))
     wanted = looked["body.encoder.0.mixer"].weights()[0, :, 0, 1:].numpy()
-    np.testing.assert_allclose(document["encoder.0.mixer, class token"].weights[:, 0], wanted, atol=1e-6)
+    np.testing.assert_allclose(
+        document["encoder.0.mixer, class token"].weights[:, 0], wanted, atol=1e-6
+    )
 
 
 def test_one_site_one_head_and_every_head_are_other_pictures(root: Path, tmp_path: Path) -> None:
@@ -207,17 +283,28 @@ def test_one_site_one_head_and_every_head_are_other_pictures(root: Path, tmp_pat
         ("caption .", "is a folder of pictures; look at one at a time"),
         ("vit text.png", "got a text that starts with 'this is no pictu"),
         ("vit wide.png what?", "a model of image-classification answers no questions"),
-        ("vit wide.png --target cat", "a model of image-classification reads no text with its picture"),
+        (
+            "vit wide.png --target cat",
+            "a model of image-classification reads no text with its picture",
+        ),
         ("asked wide.png", "give the question after the image"),
         ("asked wide.png ''", "give the question after the image"),
-        ("asked wide.png --target red", "leave --target out, and give the question after the image"),
+        (
+            "asked wide.png --target red",
+            "leave --target out, and give the question after the image",
+        ),
         ("caption wide.png --target ''", "the target is empty"),
         ("caption wide.png what? --target red", "a second text is a question about an image"),
-        ("blind wide.png", "the family fixed-context has no attention to show; train one that attends, such as bahdanau"),
+        (
+            "blind wide.png",
+            "the family fixed-context has no attention to show; train one that attends, such as bahdanau",
+        ),
         ("vit wide.png --site encoder.7.mixer", "no attention named 'encoder.7.mixer'"),
         ("vit wide.png --out x.gif", "name a file ending in .png"),
     ],
 )
-def test_bad_input_is_one_sentence(root: Path, line: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_one_sentence(
+    root: Path, line: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     check_mistake(root, f"show {line}", sentence)

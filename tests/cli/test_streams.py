@@ -33,12 +33,24 @@ LONG = " ".join(["the black cat saw the old dog"] * 12)
 
 
 def start(
-    folder: Path, lines: list[list[str]], piped: dict[int, str] | None = None, stdout: bool = False, columns: int = 40
+    folder: Path,
+    lines: list[list[str]],
+    piped: dict[int, str] | None = None,
+    stdout: bool = False,
+    columns: int = 40,
 ) -> str:
     """Stdout of these commands, run in that folder; `columns` is the width of the terminal on stderr; `stdout`: also there."""
-    given = [{"line": line, **({"stdin": piped[n]} if piped and n in piped else {})} for n, line in enumerate(lines)]
+    given = [
+        {"line": line, **({"stdin": piped[n]} if piped and n in piped else {})}
+        for n, line in enumerate(lines)
+    ]
     source = str(Path(__file__).parents[2] / "src")
-    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": source,
+        "OMP_NUM_THREADS": "1",
+        "TERM": "xterm-256color",
+    }
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         environment.pop(name, None)
     text = "\n".join(map(json.dumps, given)).encode()
@@ -57,7 +69,9 @@ def start(
     listening = threading.Thread(target=read)
     listening.start()
     kind = there if stdout else subprocess.PIPE
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=kind, stderr=there, cwd=folder, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=kind, stderr=there, cwd=folder, env=environment
+    ) as process:
         os.close(there)
         out, _ = process.communicate(text, timeout=200)
     listening.join(timeout=300)
@@ -67,15 +81,26 @@ def start(
 
 
 @pytest.fixture(scope="module")
-def commands(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[list[str]], dict[int, str]]:
+def commands(
+    shelf: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[list[str]], dict[int, str]]:
     """Every command that prints results, and what some of them read on stdin."""
     root = tmp_path_factory.mktemp("terminal")
     texts, recipe = root / "texts.txt", root / "short.yaml"
-    texts.write_text("\n".join(["the black cat", "the dog saw a [red] cat", LONG, "a horse"] * 3) + "\n")
+    texts.write_text(
+        "\n".join(["the black cat", "the dog saw a [red] cat", LONG, "a horse"] * 3) + "\n"
+    )
     plain = {"train": str(shelf / "reviews.tsv"), "dev": str(shelf / "reviews.tsv")}
     training = {"updates": 2, "tokens": 80, "evaluate_every": 2}
     recipe.write_text(
-        json.dumps({"task": "classification", "data": plain, "model": {"family": "bag", "dim": 4}, "training": training})
+        json.dumps(
+            {
+                "task": "classification",
+                "data": plain,
+                "model": {"family": "bag", "dim": 4},
+                "training": training,
+            }
+        )
     )
     run, labels, words = str(shelf / "run"), str(shelf / "labels"), str(shelf / "words")
     lines = [
@@ -105,17 +130,24 @@ def commands(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[lis
     return lines, {4: str(texts)}
 
 
-def run_here(folder: Path, lines: list[list[str]], piped: dict[int, str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def run_here(
+    folder: Path, lines: list[list[str]], piped: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     """Stdout of each command in this process, where there is no terminal."""
     monkeypatch.chdir(folder)
-    found = [run_cli(*line, stdin=Path(piped[n]).read_text() if n in piped else "") for n, line in enumerate(lines)]
+    found = [
+        run_cli(*line, stdin=Path(piped[n]).read_text() if n in piped else "")
+        for n, line in enumerate(lines)
+    ]
     assert [one.err for one in found if one.code] == []
     return [one.out for one in found]
 
 
 def alike(text: str) -> str:
     """A text without what depends on the machine."""
-    return re.sub(" +", " ", re.sub(r"(?m)^(seconds|updates_per_second|peak_memory_\w+) .*$", "", text))
+    return re.sub(
+        " +", " ", re.sub(r"(?m)^(seconds|updates_per_second|peak_memory_\w+) .*$", "", text)
+    )
 
 
 def test_a_pipe_gets_the_same_with_and_without_a_terminal(
@@ -142,7 +174,9 @@ def test_a_pipe_gets_the_same_with_and_without_a_terminal(
 
 @pytest.mark.slow
 def test_a_terminals_width_breaks_no_line_of_an_output(
-    commands: tuple[list[list[str]], dict[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    commands: tuple[list[list[str]], dict[int, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines, _ = commands
     chosen = [0, 1, 2, 3, 6, 7, 8, 11]
@@ -159,7 +193,9 @@ def test_the_catalogue_keeps_its_brackets(tmp_path: Path) -> None:
     assert [line.split("\t") for line in piped.splitlines()] == [
         [row["slot"], row["name"], row["what"], row["paper"]] for row in rows
     ]
-    bracketed = [word for row in rows for word in row["what"].split() if "[" in word and len(word) < 20]
+    bracketed = [
+        word for row in rows for word in row["what"].split() if "[" in word and len(word) < 20
+    ]
     assert len(bracketed) > 3
     for word in bracketed:
         assert word in wide

@@ -25,7 +25,12 @@ class Talk:
 
     def __init__(self, *words: object, piped: bool = False) -> None:
         self.ours, theirs = pty.openpty()
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "dumb", "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "TERM": "dumb",
+            "OMP_NUM_THREADS": "1",
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "saccade", *map(str, words), "--device", "cpu"],
             stdin=theirs, stdout=subprocess.PIPE if piped else theirs, stderr=theirs, env=environment, start_new_session=True,
@@ -87,37 +92,61 @@ def test_ctrl_c_at_the_prompt_ends_with_130() -> None:
 
 
 def test_a_pipe_that_stays_open_gets_its_answers() -> None:
-    command = [sys.executable, "-m", "saccade", "classify", str(MODELS / "classification-bag-mean"), "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "saccade",
+        "classify",
+        str(MODELS / "classification-bag-mean"),
+        "--device",
+        "cpu",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in (b"a good film\n", b"a bad film\n", b"\n", b"good\n"):
             process.stdin.write(line)
             process.stdin.flush()
-            assert process.stdout.readline().endswith(line), "answered before the next line is written"
+            assert process.stdout.readline().endswith(line), (
+                "answered before the next line is written"
+            )
         process.stdin.close()
         assert process.wait(300) == 0
 
 
-def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> list[tuple[int, list[str]]]:
+def groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> list[tuple[int, list[str]]]:
     (tmp_path / "lines").write_bytes(content)
     with (tmp_path / "lines").open() as file:
         monkeypatch.setattr("sys.stdin", file)
         return list(input_stream.arriving("read"))
 
 
-def test_a_whole_file_comes_in_large_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_file_comes_in_large_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = [f"line {n}" for n in range(30_000)]
     found = groups(tmp_path, monkeypatch, "\n".join(lines).encode())
     assert [line for _, some in found for line in some] == lines
-    assert [first for first, _ in found] == [1 + sum(len(some) for _, some in found[:n]) for n in range(len(found))]
+    assert [first for first, _ in found] == [
+        1 + sum(len(some) for _, some in found[:n]) for n in range(len(found))
+    ]
     assert len(found) <= 30_000 / input_stream.TOGETHER + 1
     monkeypatch.setattr(input_stream, "BLOCK", 7)
     monkeypatch.setattr(input_stream, "TOGETHER", 2)
-    assert [line for _, some in groups(tmp_path, monkeypatch, "été\n\nune\r\nà".encode()) for line in some] == [
+    assert [
+        line
+        for _, some in groups(tmp_path, monkeypatch, "été\n\nune\r\nà".encode())
+        for line in some
+    ] == [
         "été",
         "",
         "une",

@@ -222,9 +222,15 @@ def desk(shelf: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"), ROWS, ids=[f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)]
+    ("line", "sentence"),
+    ROWS,
+    ids=[
+        f"{n}-{line[:50]}".encode("ascii", "replace").decode() for n, (line, _) in enumerate(ROWS)
+    ],
 )
-def test_a_mistake_is_one_line_and_costs_nothing(desk: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str) -> None:
+def test_a_mistake_is_one_line_and_costs_nothing(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
     if "German" in line:
         pytest.importorskip("sacremoses")
     monkeypatch.chdir(desk)
@@ -232,7 +238,9 @@ def test_a_mistake_is_one_line_and_costs_nothing(desk: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("line", ["classify labels", "tag tags -"])
-def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+def test_lines_of_nothing_on_stdin_are_reported(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
     monkeypatch.chdir(desk)
     printed = run_cli(*split_words(line), stdin="\n  \n")
     assert (printed.code, printed.out) == (2, "")
@@ -243,7 +251,9 @@ def test_lines_of_nothing_on_stdin_are_reported(desk: Path, monkeypatch: pytest.
     )
 
 
-def test_a_tagger_does_not_wait_for_a_person_at_a_terminal(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tagger_does_not_wait_for_a_person_at_a_terminal(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(desk)
     waiting = run_cli("tag", "tags", "-", terminal=True)
     assert (waiting.code, waiting.out) == (2, "")
@@ -252,6 +262,12 @@ def test_a_tagger_does_not_wait_for_a_person_at_a_terminal(desk: Path, monkeypat
 
 def test_json_changes_nothing_about_mistakes(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(desk)
-    for line in ("classify run x", "tag labels words.conllu", "generate masked x", "average run fixed --out n", "compare a=b"):
+    for line in (
+        "classify run x",
+        "tag labels words.conllu",
+        "generate masked x",
+        "average run fixed --out n",
+        "compare a=b",
+    ):
         plain, machine = run_cli(*split_words(line)), run_cli(*split_words(line), "--json")
         assert (plain.code, plain.err, plain.out) == (machine.code, machine.err, machine.out)

@@ -11,11 +11,15 @@ from saccade import api
 from support import run_cli
 
 
-def test_an_ensemble_is_evaluated(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ensemble_is_evaluated(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("evaluate", shelf / "run", "phrasebook:test")
     alone = run_cli(*words, "--json").json
-    printed = run_cli(*words, "--with", shelf / "other", "--json", "--lengths", "--beam", 2, "--result", "both")
+    printed = run_cli(
+        *words, "--with", shelf / "other", "--json", "--lengths", "--beam", 2, "--result", "both"
+    )
     assert printed.code == 0
     facts = printed.json
     both = api.ensemble([api.load(shelf / "run"), api.load(shelf / "other")])
@@ -31,8 +35,12 @@ def test_an_ensemble_is_evaluated(shelf: Path, tmp_path: Path, monkeypatch: pyte
     assert itself["bleu"] == alone["bleu"]
     assert "with" not in alone
     for name in ("letters", "masked"):
-        found = run_cli("evaluate", shelf / name, shelf / "text.txt", "--with", shelf / name, "--json").json
-        assert found["loss"] == pytest.approx(api.load(shelf / name).evaluate(str(shelf / "text.txt"))["loss"], rel=1e-4)
+        found = run_cli(
+            "evaluate", shelf / name, shelf / "text.txt", "--with", shelf / name, "--json"
+        ).json
+        assert found["loss"] == pytest.approx(
+            api.load(shelf / name).evaluate(str(shelf / "text.txt"))["loss"], rel=1e-4
+        )
 
 
 @pytest.mark.slow
@@ -40,8 +48,19 @@ def test_settings_are_varied_and_all_models_scored_together(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("compare", recipe.name, "--vary", "model.score=dot,{name: additive, hidden: 5}", "--seeds", 2, "--out", "runs")
-    printed = run_cli(*words, "training.updates=2", "--ensemble", "--lengths", "--json", "--result", "varied")
+    words = (
+        "compare",
+        recipe.name,
+        "--vary",
+        "model.score=dot,{name: additive, hidden: 5}",
+        "--seeds",
+        2,
+        "--out",
+        "runs",
+    )
+    printed = run_cli(
+        *words, "training.updates=2", "--ensemble", "--lengths", "--json", "--result", "varied"
+    )
     assert printed.code == 0, printed.err
     found = printed.json
     compared = found.pop("comparisons")
@@ -53,9 +72,15 @@ def test_settings_are_varied_and_all_models_scored_together(
     runs = [tmp_path / "runs" / f"{name}-{seed}" for name in rows[:2] for seed in (0, 1)]
     together = api.ensemble([api.load(run) for run in runs])
     assert together.evaluate("test")["bleu"] == found["ensemble"]["bleu"][0]
-    assert together.evaluate("test")["loss"] == pytest.approx(found["ensemble"]["loss"][0], rel=1e-5)
-    assert found["ensemble"]["parameters"][0] == sum(sum(found[name]["parameters"]) for name in rows[:2])
-    assert api.load(runs[2]).recipe.model["score"].items() >= {"name": "additive", "hidden": 5}.items()
+    assert together.evaluate("test")["loss"] == pytest.approx(
+        found["ensemble"]["loss"][0], rel=1e-5
+    )
+    assert found["ensemble"]["parameters"][0] == sum(
+        sum(found[name]["parameters"]) for name in rows[:2]
+    )
+    assert (
+        api.load(runs[2]).recipe.model["score"].items() >= {"name": "additive", "hidden": 5}.items()
+    )
     written = json.loads((tmp_path / "benchmarks/results/varied.json").read_text())
     assert written["recipe"] == "small --vary model.score=dot,{name: additive, hidden: 5}"
     assert written["figures"]["ensemble.bleu"] == found["ensemble"]["bleu"]
@@ -68,13 +93,21 @@ def test_settings_are_varied_and_all_models_scored_together(
 
 
 @pytest.mark.parametrize("family", ["bytenet", "convs2s", "transformer-base"])
-def test_a_convolutional_model_is_trained_loaded_and_used(recipe: Path, tmp_path: Path, family: str) -> None:
+def test_a_convolutional_model_is_trained_loaded_and_used(
+    recipe: Path, tmp_path: Path, family: str
+) -> None:
     model = f"model={{family: {family}, dim: 16, hidden: 16, depth: 1, dropout: 0.0}}"
-    assert run_cli("train", recipe, model, "training.updates=2", "--out", tmp_path / family).code == 0
+    assert (
+        run_cli("train", recipe, model, "training.updates=2", "--out", tmp_path / family).code == 0
+    )
     facts = run_cli("evaluate", tmp_path / family, "test", "--json").json
-    assert ("aer" in facts) == (family != "bytenet"), "what attends has alignments that can be measured"
+    assert ("aer" in facts) == (family != "bytenet"), (
+        "what attends has alignments that can be measured"
+    )
     assert run_cli("translate", tmp_path / family, "the black cat", "--beam", 2).code == 0
     shown = run_cli("show", tmp_path / family, "the black cat", "--out", tmp_path / "x.json")
-    assert (shown.code, "has no attention to show" in shown.err) == ((2, True) if family == "bytenet" else (0, False))
+    assert (shown.code, "has no attention to show" in shown.err) == (
+        (2, True) if family == "bytenet" else (0, False)
+    )
     resumed = run_cli("train", "--resume", tmp_path / family, "training.updates=3")
     assert resumed.code == 0, resumed.err

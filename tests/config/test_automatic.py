@@ -21,8 +21,14 @@ from saccade.training.loop import Watcher
 from support import error_of
 
 ROOT = Path(__file__).parents[2]
-PAIRS = [Pair(f"the cat saw {n} small dogs", f"le chat a vu {n} petits chiens", n) for n in range(1, 101)]
-TASKS = {models.Seq2Seq: "translation", models.CausalLM: "language-modelling", models.Encoder: "tagging"}
+PAIRS = [
+    Pair(f"the cat saw {n} small dogs", f"le chat a vu {n} petits chiens", n) for n in range(1, 101)
+]
+TASKS = {
+    models.Seq2Seq: "translation",
+    models.CausalLM: "language-modelling",
+    models.Encoder: "tagging",
+}
 
 
 def sizes(family: str) -> dict[str, dict[str, float]]:
@@ -57,24 +63,38 @@ def test_base_and_big_are_the_papers() -> None:
 
 
 def test_a_setting_beside_a_size_is_the_settings_own() -> None:
-    made = recipes.recipe({"model": {"family": "transformer", "size": "tiny", "depth": 5}}, ["model.dropout=0.4"])
+    made = recipes.recipe(
+        {"model": {"family": "transformer", "size": "tiny", "depth": 5}}, ["model.dropout=0.4"]
+    )
     assert (made.model["dim"], made.model["depth"], made.model["dropout"]) == (64, 5, 0.4)
-    assert recipes.recipe({"model": {"family": "transformer", "size": "auto"}}, ["model.size=big"]).model["dim"] == 1024
+    assert (
+        recipes.recipe(
+            {"model": {"family": "transformer", "size": "auto"}}, ["model.size=big"]
+        ).model["dim"]
+        == 1024
+    )
 
 
 def open_recipe(*words: str) -> recipes.Recipe:
     return recipes.read_recipe("translation", ["device=cpu", *words])
 
 
-def test_more_data_make_a_larger_model_vocabulary_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_data_make_a_larger_model_vocabulary_and_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     few, notes = fit_to_data(open_recipe(), PAIRS)
     many, _ = fit_to_data(open_recipe(), PAIRS * 200)
     assert (few.model["dim"], few.vocabulary.size, few.training.tokens) == (64, 500, 1000)
     assert (many.model["dim"], many.training.tokens) == (128, 4096)
     assert 3000 < many.vocabulary.size < 8000
     assert few.model["dropout"] == 0.3, "the recipe's own"
-    assert notes[0].startswith("chosen for 100 examples on a CPU: model.size=tiny (dim 64, hidden 256, depth 2, heads 2, ")
-    assert notes[1] == "for a shorter run: training.minutes=5; for a better model: model.size=small training.minutes=60"
+    assert notes[0].startswith(
+        "chosen for 100 examples on a CPU: model.size=tiny (dim 64, hidden 256, depth 2, heads 2, "
+    )
+    assert (
+        notes[1]
+        == "for a shorter run: training.minutes=5; for a better model: model.size=small training.minutes=60"
+    )
     monkeypatch.setattr(recipes, "device", lambda name: torch.device("cuda"))
     assert fit_to_data(open_recipe(), PAIRS * 200)[0].model["dim"] == 256, "a GPU has time for more"
 
@@ -83,7 +103,9 @@ def test_a_batch_holds_long_examples_but_not_a_line_that_is_far_too_long() -> No
     long = [*PAIRS, *[Pair("word " * 300, "mot " * 300, 101)] * 5]
     assert fit_to_data(open_recipe(), long)[0].training.tokens >= 5 * 300 + 4 * 300
     odd = [*PAIRS * 5, Pair("word " * 2000, "mot", 501)]
-    assert fit_to_data(open_recipe(), odd)[0].training.tokens == 1000, "one line that is far too long decides nothing"
+    assert fit_to_data(open_recipe(), odd)[0].training.tokens == 1000, (
+        "one line that is far too long decides nothing"
+    )
 
 
 def test_what_is_not_open_stays() -> None:
@@ -144,14 +166,25 @@ class Quit(Watcher):
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> recipes.Recipe:
     """The general recipe on a file of pairs, on a machine that has time for 6 updates."""
-    (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)
+    )
     monkeypatch.setattr(run_plan, "time_update", lambda *_: 60 * run_plan.CPU_MINUTES / 8)
-    small = ["model.hidden=16", "model.depth=1", "vocabulary.size=300", "training.average=0", "training.checkpoint_every=1"]
+    small = [
+        "model.hidden=16",
+        "model.depth=1",
+        "vocabulary.size=300",
+        "training.average=0",
+        "training.checkpoint_every=1",
+    ]
     return open_recipe(f"data.train={tmp_path}/pairs.tsv", *small)
 
 
 def same(one: Path, other: Path) -> bool:
-    a, b = load_file(one / "last" / "model.safetensors"), load_file(other / "last" / "model.safetensors")
+    a, b = (
+        load_file(one / "last" / "model.safetensors"),
+        load_file(other / "last" / "model.safetensors"),
+    )
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -164,23 +197,33 @@ def test_a_run_writes_what_was_chosen_and_is_resumed_and_repeated_exactly(
     written = json.loads((tmp_path / "whole" / "recipe.json").read_text())
     training = written["training"]
     assert ended.update == training["updates"] in (5, 6)
-    assert (training["warmup"], training["evaluate_every"], training["threads"]) == (0, 1, torch.get_num_threads())
+    assert (training["warmup"], training["evaluate_every"], training["threads"]) == (
+        0,
+        1,
+        torch.get_num_threads(),
+    )
     assert "size" not in written["model"]
     assert written == json.loads((tmp_path / "whole" / "best" / "config.json").read_text())
     with pytest.raises(RuntimeError):
         api.fit(made, tmp_path / "run", watcher=Quit(3))
-    monkeypatch.setattr(run_plan, "time_update", lambda *_: 1e-9)  # another machine, or another hour
+    monkeypatch.setattr(
+        run_plan, "time_update", lambda *_: 1e-9
+    )  # another machine, or another hour
     api.fit(made, tmp_path / "run", resume=True)
     assert same(tmp_path / "whole", tmp_path / "run")
     api.fit(recipes.read_recipe(tmp_path / "whole" / "recipe.json"), tmp_path / "again")
     assert same(tmp_path / "whole", tmp_path / "again")
 
 
-def test_a_run_with_more_minutes_continues_at_the_speed_it_had(mine: recipes.Recipe, tmp_path: Path) -> None:
+def test_a_run_with_more_minutes_continues_at_the_speed_it_had(
+    mine: recipes.Recipe, tmp_path: Path
+) -> None:
     api.fit(mine, tmp_path / "run")
     kept = json.loads((tmp_path / "run" / "last" / "training.json").read_text())
     seconds, updates = kept["seconds"], kept["update"]
-    more = recipes.read_recipe(tmp_path / "run" / "recipe.json", [f"training.minutes={2 * seconds / 60}"])
+    more = recipes.read_recipe(
+        tmp_path / "run" / "recipe.json", [f"training.minutes={2 * seconds / 60}"]
+    )
     api.fit(more, tmp_path / "run", resume=True)
     training = json.loads((tmp_path / "run" / "recipe.json").read_text())["training"]
     assert training["updates"] == pytest.approx(2 * updates, abs=1)
@@ -195,8 +238,12 @@ def test_a_run_of_the_last_version_is_resumed_with_torchs_threads(
     for name in ("threads", "epochs", "minutes"):
         del written["training"][name]
     path.write_text(json.dumps(written))
-    monkeypatch.setattr(run_plan, "choose_threads", lambda *_: pytest.fail("threads were chosen anew"))
-    _, ended = api.fit(recipes.read_recipe(path, ["training.updates=9"]), tmp_path / "run", resume=True)
+    monkeypatch.setattr(
+        run_plan, "choose_threads", lambda *_: pytest.fail("threads were chosen anew")
+    )
+    _, ended = api.fit(
+        recipes.read_recipe(path, ["training.updates=9"]), tmp_path / "run", resume=True
+    )
     assert ended.update == 9
     assert json.loads(path.read_text())["training"]["threads"] == torch.get_num_threads()
 

@@ -41,7 +41,9 @@ ROOT = Path(__file__).parents[2]
         (b"\0\0\0", ": invalid YAML"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_a_recipe_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_a_file_that_is_not_a_recipe_is_refused(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes(content)
     with pytest.raises(SaccadeError) as error:
@@ -49,11 +51,17 @@ def test_a_file_that_is_not_a_recipe_is_refused(tmp_path: Path, content: bytes, 
     assert sentence in str(error.value)
 
 
-def test_a_recipe_that_does_not_exist_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_that_does_not_exist_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for where, sentence in {
-        str(tmp_path / "missing.yaml"): "no recipe file '.*missing.yaml', and none of that name comes with saccade",
+        str(
+            tmp_path / "missing.yaml"
+        ): "no recipe file '.*missing.yaml', and none of that name comes with saccade",
         "phrasebook-bahdanu": "did you mean 'phrasebook-bahdanau'?",
-        str(tmp_path): f"{tmp_path} is a folder and holds no run; give a recipe file, or a recipe's name",
+        str(
+            tmp_path
+        ): f"{tmp_path} is a folder and holds no run; give a recipe file, or a recipe's name",
         "a" * 400: "no recipe file 'aaa",
         "a\0b": "no recipe file",
     }.items():
@@ -97,7 +105,9 @@ def test_every_recipe_parses_and_is_the_same_by_name_by_path_and_written_out(pat
     assert made == recipes.read_recipe(path)
     assert recipes.recipe(made.to_dict()) == made
     named = made.task.removesuffix("-modelling")
-    assert made.data.train or path.stem == named, "it says what it is trained on, or is the task's own recipe for anybody's data"
+    assert made.data.train or path.stem == named, (
+        "it says what it is trained on, or is the task's own recipe for anybody's data"
+    )
     assert path.read_text().startswith("# "), "its first line says what it is"
 
 
@@ -106,9 +116,16 @@ def test_every_recipe_builds_on_examples_of_its_task(path: Path) -> None:
     made = dataclasses.replace(recipes.read_recipe(path), device="cpu")
     if made.start_from:
         pytest.skip("it begins with another model")
-    if made.model.get("image_encoder", {}).get("pretrained"):  # the weights are a package of their own
+    if made.model.get("image_encoder", {}).get(
+        "pretrained"
+    ):  # the weights are a package of their own
         made = recipes.read_recipe(path, ["model.image_encoder.pretrained=false", "device=cpu"])
-    assert api.build(made, MESHES if made.model["family"] == "mesh-network" else EXAMPLES[made.task]).name == made.model["family"]
+    assert (
+        api.build(
+            made, MESHES if made.model["family"] == "mesh-network" else EXAMPLES[made.task]
+        ).name
+        == made.model["family"]
+    )
 
 
 def unsaid(values: dict[str, Any], defaults: Any, where: str = "") -> list[str]:
@@ -116,7 +133,13 @@ def unsaid(values: dict[str, Any], defaults: Any, where: str = "") -> list[str]:
     found = []
     for name, value in values.items():
         default = defaults.get(name) if isinstance(defaults, dict) else getattr(defaults, name)
-        if isinstance(value, dict) and name in ("data", "vocabulary", "language", "autoencoding", "training"):
+        if isinstance(value, dict) and name in (
+            "data",
+            "vocabulary",
+            "language",
+            "autoencoding",
+            "training",
+        ):
             found += unsaid(value, default, f"{name}.")
         elif value == default and value is not None and not isinstance(value, dict):
             found.append(f"{where}{name}")
@@ -129,7 +152,11 @@ def test_every_recipe_says_only_what_differs(path: Path) -> None:
     assert unsaid(values, Recipe()) == []
     model = values["model"]
     plain = recipes.recipe({**values, "model": {"family": model["family"]}}).model
-    assert [name for name, value in model.items() if name not in ("family", "size") and plain[name] == value] == []
+    assert [
+        name
+        for name, value in model.items()
+        if name not in ("family", "size") and plain[name] == value
+    ] == []
 
 
 def test_there_are_recipes_for_the_demo() -> None:

@@ -22,16 +22,34 @@ from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.recipe import DataRecipe, Recipe, TrainingRecipe, VocabularyRecipe, plain
 
 TINY: dict[str, Any] = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2}
-SECTIONS = {"": Recipe, "data": DataRecipe, "vocabulary": VocabularyRecipe, "training": TrainingRecipe}
-KEYS = [f"{section}.{f.name}".strip(".") for section, kind in SECTIONS.items() for f in dataclasses.fields(kind)]
+SECTIONS = {
+    "": Recipe,
+    "data": DataRecipe,
+    "vocabulary": VocabularyRecipe,
+    "training": TrainingRecipe,
+}
+KEYS = [
+    f"{section}.{f.name}".strip(".")
+    for section, kind in SECTIONS.items()
+    for f in dataclasses.fields(kind)
+]
 MODEL_KEYS = ["family", *(f.name for f in dataclasses.fields(models.table["transformer"].config))]
 
 TAGS: dict[str, Any] = {"task": "tagging", "model": {"family": "rnn-encoder"}}
 STREAM: dict[str, Any] = {"task": "language-modelling", "model": {"family": "rnn-decoder"}}
 
 junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.dates() | st.binary(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.integers(), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.dates()
+    | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=6) | st.integers(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -40,7 +58,11 @@ def small(family: str, **more: Any) -> dict[str, Any]:
     """A family's smallest model."""
     shape = {"dim": 8, "hidden": 8, "depth": 2, "heads": 2, "lstm_width": 8, "decoder_depth": 2}
     wanted = {f.name for f in dataclasses.fields(models.table[family].config)}
-    return {"family": family, **{name: size for name, size in shape.items() if name in wanted}, **more}
+    return {
+        "family": family,
+        **{name: size for name, size in shape.items() if name in wanted},
+        **more,
+    }
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
@@ -100,7 +122,12 @@ def test_junk_under_any_key_is_accepted_or_refused(path: str, value: Any) -> Non
 
 @pytest.mark.parametrize("key", MODEL_KEYS)
 @settings(max_examples=40)
-@given(value=junk | st.fixed_dictionaries({"name": st.sampled_from([*scores.table.names(), *masks.table.names()]), "left": junk}))
+@given(
+    value=junk
+    | st.fixed_dictionaries(
+        {"name": st.sampled_from([*scores.table.names(), *masks.table.names()]), "left": junk}
+    )
+)
 def test_junk_in_the_model_is_accepted_or_refused(key: str, value: Any) -> None:
     with suppress(SaccadeError):
         made = recipes.recipe({"model": {**TINY, key: value}})
@@ -112,7 +139,13 @@ def test_junk_in_the_model_is_accepted_or_refused(key: str, value: Any) -> None:
 @settings(max_examples=150)
 @given(st.text(max_size=30) | junk.map(str))
 def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
-    for word in (text, f"training.updates={text}", f"data.phrasebook={text}", f"{text}=1", f"model.score={text}"):
+    for word in (
+        text,
+        f"training.updates={text}",
+        f"data.phrasebook={text}",
+        f"{text}=1",
+        f"model.score={text}",
+    ):
         with suppress(SaccadeError):
             recipes.recipe({"model": TINY}, [word])
 
@@ -199,25 +232,47 @@ def test_a_position_in_the_mechanism_leaves_no_sinusoid_behind() -> None:
         if not positions.table[name].needs_relation:
             found = recipe_of("transformer", position=name).model["position_embedding"]
             assert (found == "none") == (name != "none"), name
-    tagger = recipes.recipe({"task": "tagging", "model": small("transformer-encoder", position="syntax")}).model
-    assert tagger["position_embedding"]["name"] == "sinusoidal", "a tree says nothing of the order of the words"
-    assert recipe_of("transformer", position="alibi", position_embedding="sinusoidal").model["position_embedding"] == {
+    tagger = recipes.recipe(
+        {"task": "tagging", "model": small("transformer-encoder", position="syntax")}
+    ).model
+    assert tagger["position_embedding"]["name"] == "sinusoidal", (
+        "a tree says nothing of the order of the words"
+    )
+    assert recipe_of("transformer", position="alibi", position_embedding="sinusoidal").model[
+        "position_embedding"
+    ] == {
         "name": "sinusoidal",
         "join": "add",
     }
 
 
 def test_words_become_nested_values() -> None:
-    words = ["training.updates=7", "training.learning_rate=1e-3", "data.phrasebook={train: 9}", 'data.train="a=b.tsv"', "seed=3"]
-    made = recipes.recipe({"model": TINY, "training": {"updates": 5, "clip": 2}}, [*words, "data.dev=phrasebook:dev"])
-    assert (made.training.updates, made.training.learning_rate, made.training.clip) == (7, 0.001, 2.0)
+    words = [
+        "training.updates=7",
+        "training.learning_rate=1e-3",
+        "data.phrasebook={train: 9}",
+        'data.train="a=b.tsv"',
+        "seed=3",
+    ]
+    made = recipes.recipe(
+        {"model": TINY, "training": {"updates": 5, "clip": 2}}, [*words, "data.dev=phrasebook:dev"]
+    )
+    assert (made.training.updates, made.training.learning_rate, made.training.clip) == (
+        7,
+        0.001,
+        2.0,
+    )
     assert (made.data.phrasebook, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
-    assert recipes.recipe({"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]).model["score"] == {
+    assert recipes.recipe(
+        {"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]
+    ).model["score"] == {
         "name": "additive",
         "hidden": 4,
         "layers": 1,
     }
-    with_option = recipes.recipe({"model": {**TINY, "feedforward": "mlp"}}, ["model.feedforward.activation=gelu"])
+    with_option = recipes.recipe(
+        {"model": {**TINY, "feedforward": "mlp"}}, ["model.feedforward.activation=gelu"]
+    )
     assert with_option.model["feedforward"]["activation"] == {"name": "gelu", "tanh": False}
 
 
@@ -263,12 +318,20 @@ def everything() -> list[Any]:
     for family in (models.table.entry(name) for name in FAMILIES):
         for f in dataclasses.fields(family.make.config):
             for entry in f.metadata.get("table", ()):
-                owner = next(one for one in reversed(family.make.config.__mro__) if f.name in getattr(one, "__annotations__", ()))
+                owner = next(
+                    one
+                    for one in reversed(family.make.config.__mro__)
+                    if f.name in getattr(one, "__annotations__", ())
+                )
                 same = kind_of(family.name), owner, f.name, entry.name
                 tried[same] += 1
                 if not entry.per_batch and tried[same] <= 2:
                     value = {"name": entry.name, **entry.example} if entry.example else entry.name
-                    found.append(pytest.param(family.name, f.name, value, id=f"{family.name}-{f.name}-{entry.name}"))
+                    found.append(
+                        pytest.param(
+                            family.name, f.name, value, id=f"{family.name}-{f.name}-{entry.name}"
+                        )
+                    )
     return found
 
 
@@ -295,23 +358,37 @@ def why_not(family: str, key: str, member: Any) -> str | None:
 def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) -> None:
     slots = models.table[family].config.__dataclass_fields__
     member = slots[key].metadata["table"][value if isinstance(value, str) else value["name"]]
-    more = {"score": "elu-kernel"} if value == "sum" else {"normalize": "sum"} if getattr(member, "needs_sum", False) else {}
+    more = (
+        {"score": "elu-kernel"}
+        if value == "sum"
+        else {"normalize": "sum"}
+        if getattr(member, "needs_sum", False)
+        else {}
+    )
     if more and "position" in slots:
         more["position"] = "none"  # a family's own may add a bias, which a sum does not take
     if (sentence := why_not(family, key, member)) is not None:
         with pytest.raises(SaccadeError, match=sentence):
             recipe_of(family, **{key: value})
         return
-    if isinstance(value, dict) and value["name"] in ("syntax", "depth", "edges"):  # they need the parse trees of tagging data
+    if isinstance(value, dict) and value["name"] in (
+        "syntax",
+        "depth",
+        "edges",
+    ):  # they need the parse trees of tagging data
         with pytest.raises(SaccadeError, match="parse trees"):
             recipe_of(family, **{key: value})
-        made = recipes.recipe({"task": "tagging", "model": small("transformer-encoder", **{key: value})})
+        made = recipes.recipe(
+            {"task": "tagging", "model": small("transformer-encoder", **{key: value})}
+        )
         assert made.model[key]["name"] == value["name"]
         return
     made = recipe_of(family, **{key: value, **more})
     assert recipes.recipe(made.to_dict()) == made
     chosen = made.model[key]
-    assert (chosen if isinstance(chosen, str) else chosen["name"]) == (value if isinstance(value, str) else value["name"])
+    assert (chosen if isinstance(chosen, str) else chosen["name"]) == (
+        value if isinstance(value, str) else value["name"]
+    )
     assert built(made) is not None
 
 
@@ -322,10 +399,21 @@ def test_a_named_part_is_the_part_that_is_built() -> None:
         "position": "alibi",
         "residual": "post-norm",
     }
-    model = built(recipe_of("transformer", **chosen, norm={"name": "rms", "eps": 0.5}, feedforward={"activation": "gelu"}))
-    first = next(module.mechanism for module in model.modules() if isinstance(module, MultiHeadAttention))
+    model = built(
+        recipe_of(
+            "transformer",
+            **chosen,
+            norm={"name": "rms", "eps": 0.5},
+            feedforward={"activation": "gelu"},
+        )
+    )
+    first = next(
+        module.mechanism for module in model.modules() if isinstance(module, MultiHeadAttention)
+    )
     assert isinstance(first.score, scores.Cosine)
-    torch.testing.assert_close(first.score.log_sharpness.detach().exp().flatten(), torch.full((2,), 3.0))
+    torch.testing.assert_close(
+        first.score.log_sharpness.detach().exp().flatten(), torch.full((2,), 3.0)
+    )
     assert isinstance(first.normalize, normalizers.Sparsemax)
     assert isinstance(first.position, positions.Alibi)
     text = str(model)
@@ -336,7 +424,12 @@ def test_a_named_part_is_the_part_that_is_built() -> None:
 
 
 def test_the_precision_becomes_a_type() -> None:
-    made = recipes.recipe({"model": TINY, "training": {"schedule": "cosine", "precision": "bf16", "watch": "bleu", "clip": 3}})
+    made = recipes.recipe(
+        {
+            "model": TINY,
+            "training": {"schedule": "cosine", "precision": "bf16", "watch": "bleu", "clip": 3},
+        }
+    )
     assert (made.training.autocast, made.training.clip) == (torch.bfloat16, 3.0)
     assert recipes.recipe({"model": {"family": "bahdanau"}}).training.autocast is None
 
@@ -350,7 +443,9 @@ def test_a_device_that_cannot_train_is_refused(name: str) -> None:
 def test_the_device_is_the_cpu_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert recipes.device("auto") == recipes.device("cpu") == torch.device("cpu")
-    with pytest.raises(SaccadeError, match="device is 'cuda', and no GPU is available; choose cpu or auto"):
+    with pytest.raises(
+        SaccadeError, match="device is 'cuda', and no GPU is available; choose cpu or auto"
+    ):
         recipes.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -359,8 +454,13 @@ def test_the_device_is_the_cpu_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) 
         recipes.device("cuda:2")
 
 
-def test_a_mac_gpu_is_used_only_where_it_is_there_and_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SaccadeError, match="device is 'mps', and this is not a Mac with a GPU that PyTorch can use; choose cpu"):
+def test_a_mac_gpu_is_used_only_where_it_is_there_and_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(
+        SaccadeError,
+        match="device is 'mps', and this is not a Mac with a GPU that PyTorch can use; choose cpu",
+    ):
         recipes.device("mps")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert recipes.device("mps") == torch.device("mps")
@@ -398,15 +498,22 @@ def test_every_type_of_a_setting_has_a_word() -> None:
     for kind in SECTIONS.values():
         for hint in typing.get_type_hints(kind).values():
             known = (int, float, str, bool, dict, bool | None)
-            assert dataclasses.is_dataclass(hint) or hint in known or typing.get_origin(hint) in known
+            assert (
+                dataclasses.is_dataclass(hint) or hint in known or typing.get_origin(hint) in known
+            )
 
 
 def test_every_key_of_a_recipe_says_what_it_is_for() -> None:
     for section in SECTIONS.values():
         for f in dataclasses.fields(section):
-            assert f.metadata.get("what") or f.name in ("data", "vocabulary", "language", "autoencoding", "model", "training"), (
-                f.name
-            )
+            assert f.metadata.get("what") or f.name in (
+                "data",
+                "vocabulary",
+                "language",
+                "autoencoding",
+                "model",
+                "training",
+            ), f.name
     for entry in models.table:
         for f in dataclasses.fields(entry.make.config):
             assert f.metadata.get("what") or "table" in f.metadata, f.name

@@ -39,7 +39,10 @@ from saccade.settings import (
 
 def every_table() -> list[Table[Any]]:
     """The tables of the core and of all layers whose members a recipe can choose."""
-    modules = [importlib.import_module(f"saccade.layers.{found.name}") for found in pkgutil.iter_modules(layers.__path__)]
+    modules = [
+        importlib.import_module(f"saccade.layers.{found.name}")
+        for found in pkgutil.iter_modules(layers.__path__)
+    ]
     tables = {
         id(t): t
         for module in (scores, normalizers, masks, positions, *modules)
@@ -50,7 +53,9 @@ def every_table() -> list[Table[Any]]:
 
 
 MEMBERS = [(table, entry) for table in every_table() for entry in table if not entry.per_batch]
-each_member = pytest.mark.parametrize(("table", "entry"), MEMBERS, ids=[f"{table.slot}/{entry.name}" for table, entry in MEMBERS])
+each_member = pytest.mark.parametrize(
+    ("table", "entry"), MEMBERS, ids=[f"{table.slot}/{entry.name}" for table, entry in MEMBERS]
+)
 
 
 # --- members of tables ---
@@ -64,7 +69,9 @@ def test_every_member_is_chosen_by_its_name_and_written_back(table: Table[Any], 
     written = spell(table, chosen)
     if options_of(table, entry.make):
         assert written["name"] == entry.name
-        assert set(written) == {"name", *options_of(table, entry.make)}, "every option is written out, defaults too"
+        assert set(written) == {"name", *options_of(table, entry.make)}, (
+            "every option is written out, defaults too"
+        )
         assert all(written[key] == value for key, value in entry.example.items())
     else:
         assert written == entry.name
@@ -72,7 +79,9 @@ def test_every_member_is_chosen_by_its_name_and_written_back(table: Table[Any], 
     assert again.make is entry.make
     assert spell(table, again) == written
     if not any(p.default is p.empty for p in options_of(table, entry.make).values()):
-        assert spell(table, choose(table, entry.name, "model.part")) == spell(table, Choice(entry.make))
+        assert spell(table, choose(table, entry.name, "model.part")) == spell(
+            table, Choice(entry.make)
+        )
 
 
 def is_number(value: object) -> bool:
@@ -80,7 +89,13 @@ def is_number(value: object) -> bool:
 
 
 OPTIONS = [
-    pytest.param(table, entry, key, entry.example.get(key, parameter.default), id=f"{table.slot}/{entry.name}.{key}")
+    pytest.param(
+        table,
+        entry,
+        key,
+        entry.example.get(key, parameter.default),
+        id=f"{table.slot}/{entry.name}.{key}",
+    )
     for table, entry in MEMBERS
     for key, parameter in options_of(table, entry.make).items()
 ]
@@ -88,18 +103,24 @@ NUMBERS = [pytest.param(*one.values[:3], id=one.id) for one in OPTIONS if is_num
 
 
 @pytest.mark.parametrize(("table", "entry", "key", "default"), OPTIONS)
-def test_every_option_of_a_member_has_a_type_and_refuses_others(table: Table[Any], entry: Any, key: str, default: Any) -> None:
+def test_every_option_of_a_member_has_a_type_and_refuses_others(
+    table: Table[Any], entry: Any, key: str, default: Any
+) -> None:
     with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is "):
         choose(table, {"name": entry.name, **entry.example, key: ["x"]}, "model.part")
 
 
 @pytest.mark.parametrize(("table", "entry", "key"), NUMBERS)
 def test_every_number_of_a_member_has_a_range(table: Table[Any], entry: Any, key: str) -> None:
-    with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is .*; it must lie between .* and "):
+    with pytest.raises(
+        SaccadeError, match=rf"^model\.part\.{key} is .*; it must lie between .* and "
+    ):
         choose(table, {"name": entry.name, **entry.example, key: 10**18}, "model.part")
 
 
-@pytest.mark.parametrize("table", [t for t in every_table() if any(e.per_batch for e in t)], ids=lambda t: t.slot)
+@pytest.mark.parametrize(
+    "table", [t for t in every_table() if any(e.per_batch for e in t)], ids=lambda t: t.slot
+)
 def test_what_is_built_per_batch_cannot_be_chosen(table: Table[Any]) -> None:
     for entry in table:
         if entry.per_batch:
@@ -129,7 +150,11 @@ def test_a_fact_for_later_is_made_only_where_it_is_asked_for() -> None:
 
 
 def test_nested_parts_are_chosen_written_and_built() -> None:
-    values = {"name": "attention", "score": {"name": "reduced-rank", "rank": 5}, "normalize": "entmax-1.5"}
+    values = {
+        "name": "attention",
+        "score": {"name": "reduced-rank", "rank": 5},
+        "normalize": "entmax-1.5",
+    }
     chosen = choose(pooling.pools, values, "model.pool")
     assert chosen.options["score"] == Choice(scores.ReducedRank, {"rank": 5})
     assert spell(pooling.pools, chosen) == values
@@ -137,8 +162,16 @@ def test_nested_parts_are_chosen_written_and_built() -> None:
     assert pool.mechanism.score.u.shape == (1, 4, 5)
     assert isinstance(pool.mechanism.normalize, normalizers.Entmax15)
     default = spell(pooling.pools, choose(pooling.pools, "attention", "model.pool"))
-    assert default == {"name": "attention", "score": {"name": "additive", "hidden": None, "layers": 1}, "normalize": "softmax"}
-    joined = choose(token_inputs.table, {"name": "sinusoidal", "join": "concatenate"}, "model.position_embedding")
+    assert default == {
+        "name": "attention",
+        "score": {"name": "additive", "hidden": None, "layers": 1},
+        "normalize": "softmax",
+    }
+    joined = choose(
+        token_inputs.table,
+        {"name": "sinusoidal", "join": "concatenate"},
+        "model.position_embedding",
+    )
     assert isinstance(joined(dim=4).join, token_inputs.joins["concatenate"])
 
 
@@ -147,12 +180,20 @@ def test_options_without_a_name_are_those_of_the_default() -> None:
     assert choose(positions.table, {"max_distance": 99}, "x", default) == Choice(
         positions.T5Buckets, {"buckets": 16, "max_distance": 99}
     )
-    assert choose(positions.table, {"buckets": 8}, "x", default) == Choice(positions.T5Buckets, {"buckets": 8})
+    assert choose(positions.table, {"buckets": 8}, "x", default) == Choice(
+        positions.T5Buckets, {"buckets": 8}
+    )
     assert choose(positions.table, {}, "x", default) == default
-    assert choose(positions.table, "t5", "x", default) == Choice(positions.T5Buckets), "a name alone has none of its options"
+    assert choose(positions.table, "t5", "x", default) == Choice(positions.T5Buckets), (
+        "a name alone has none of its options"
+    )
     chosen = choose(pooling.pools, {"name": "attention", "score": {"hidden": 6}}, "model.pool")
-    assert chosen.options["score"] == Choice(scores.Additive, {"hidden": 6}), "also of a part within a part"
-    chosen = choose(feedforward.table, {"activation": "gelu"}, "model.feedforward", Choice(feedforward.MLP))
+    assert chosen.options["score"] == Choice(scores.Additive, {"hidden": 6}), (
+        "also of a part within a part"
+    )
+    chosen = choose(
+        feedforward.table, {"activation": "gelu"}, "model.feedforward", Choice(feedforward.MLP)
+    )
     assert chosen.options["activation"].make is feedforward.Gelu
 
 
@@ -207,7 +248,11 @@ WRONG: list[tuple[Any, Callable[[], object], str]] = [
         lambda: choose(scores.table, {"name": "reduced-rank", "rank": 10**9}, "model.score"),
         "model.score.rank is 1000000000; it must lie between 1 and 65,536",
     ),
-    ("too small", lambda: choose(norms.table, {"name": "layer", "eps": -1}, "n"), "n.eps is -1.0; it must lie between 0 and 1"),
+    (
+        "too small",
+        lambda: choose(norms.table, {"name": "layer", "eps": -1}, "n"),
+        "n.eps is -1.0; it must lie between 0 and 1",
+    ),
     (
         "no whole number",
         lambda: choose(masks.table, {"name": "window", "left": 1.5}, "m"),
@@ -225,7 +270,11 @@ WRONG: list[tuple[Any, Callable[[], object], str]] = [
     ),
     (
         "inside",
-        lambda: choose(pooling.pools, {"name": "attention", "score": {"name": "cosine", "sharpness": 0}}, "model.pool"),
+        lambda: choose(
+            pooling.pools,
+            {"name": "attention", "score": {"name": "cosine", "sharpness": 0}},
+            "model.pool",
+        ),
         "model.pool.score.sharpness is 0.0; it must lie between 1e-06 and 1e+06",
     ),
     (
@@ -236,8 +285,12 @@ WRONG: list[tuple[Any, Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
-def test_a_wrong_choice_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "sentence"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
+)
+def test_a_wrong_choice_is_answered_with_a_sentence(
+    make: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises(SaccadeError) as raised:
         make()
     assert str(raised.value).startswith(sentence)
@@ -264,9 +317,17 @@ class Settings:
 
 
 def test_settings_are_filled_from_nested_values_and_written_back() -> None:
-    values = {"size": 7, "kind": "large", "score": {"name": "additive", "hidden": 3}, "inner": {"rate": 0.5}, "words": [3]}
+    values = {
+        "size": 7,
+        "kind": "large",
+        "score": {"name": "additive", "hidden": 3},
+        "inner": {"rate": 0.5},
+        "words": [3],
+    }
     made = fill(Settings, values, "")
-    assert made == Settings(7, None, "large", False, None, [3], Choice(scores.Additive, {"hidden": 3}), Inner(0.5))
+    assert made == Settings(
+        7, None, "large", False, None, [3], Choice(scores.Additive, {"hidden": 3}), Inner(0.5)
+    )
     written = spell_all(made)
     assert written["score"] == {"name": "additive", "hidden": 3, "layers": 1}
     assert (written["size"], written["limit"]) == (7, None)
@@ -323,9 +384,15 @@ def test_numbers_may_be_written_as_people_do(written: Any, meant: float) -> None
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 anything = st.recursive(
-    plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=6
+    plain,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
 )
-keys = st.sampled_from(["size", "limit", "kind", "loud", "note", "words", "score", "inner", "other"])
+keys = st.sampled_from(
+    ["size", "limit", "kind", "loud", "note", "words", "score", "inner", "other"]
+)
 
 
 @given(values=st.dictionaries(keys, anything, max_size=4))
@@ -343,7 +410,9 @@ def test_a_range_holds_both_of_its_ends(low: int, width: int, value: int) -> Non
     if low <= value <= low + width:
         assert check(value, int, rules, "x") == value
     else:
-        with pytest.raises(SaccadeError, match=rf"^x is {value}; it must lie between {low:,} and {low + width:,}$"):
+        with pytest.raises(
+            SaccadeError, match=rf"^x is {value}; it must lie between {low:,} and {low + width:,}$"
+        ):
             check(value, int, rules, "x")
 
 
@@ -358,21 +427,44 @@ def test_a_table_of_ones_own_with_a_member_that_has_parts() -> None:
     class One:
         """The one."""
 
-        def __init__(self, dim: int, size: Annotated[int, Range(1, 5)], score: Annotated[Choice, scores.table] = other) -> None:
+        def __init__(
+            self,
+            dim: int,
+            size: Annotated[int, Range(1, 5)],
+            score: Annotated[Choice, scores.table] = other,
+        ) -> None:
             self.dim, self.size, self.score = dim, size, score(heads=1)
 
     chosen = choose(table, {"name": "one", "size": 2, "score": {"sharpness": 4}}, "model.thing")
-    assert spell(table, chosen) == {"name": "one", "size": 2, "score": {"name": "cosine", "sharpness": 4.0}}
+    assert spell(table, chosen) == {
+        "name": "one",
+        "size": 2,
+        "score": {"name": "cosine", "sharpness": 4.0},
+    }
     assert (chosen(dim=3).dim, chosen(dim=3).size) == (3, 2)
-    assert spell(table, Choice(One, {"size": 1})) == {"name": "one", "size": 1, "score": {"name": "cosine", "sharpness": 3.0}}
-    assert (table.names(), len(table), "one" in table, table.name_of(One), table.name_of(One(1, 1))) == (
+    assert spell(table, Choice(One, {"size": 1})) == {
+        "name": "one",
+        "size": 1,
+        "score": {"name": "cosine", "sharpness": 3.0},
+    }
+    assert (
+        table.names(),
+        len(table),
+        "one" in table,
+        table.name_of(One),
+        table.name_of(One(1, 1)),
+    ) == (
         ["one"],
         1,
         True,
         "one",
         "one",
     )
-    assert (table.name_of(Inner), table.entry("one").summary, table.entry("one").paper) == ("type", "The one.", "A 2020")
+    assert (table.name_of(Inner), table.entry("one").summary, table.entry("one").paper) == (
+        "type",
+        "The one.",
+        "A 2020",
+    )
     with pytest.raises(SaccadeError, match="no thing named 'two'; there are: one"):
         table["two"]
 
@@ -385,7 +477,10 @@ def test_a_function_can_be_a_member_too() -> None:
         """A line."""
         return nn.Linear(dim, dim, bias)
 
-    assert spell(table, choose(table, {"name": "line", "bias": False}, "x")) == {"name": "line", "bias": False}
+    assert spell(table, choose(table, {"name": "line", "bias": False}, "x")) == {
+        "name": "line",
+        "bias": False,
+    }
     assert choose(table, {"name": "line", "bias": False}, "x")(dim=3, heads=2).bias is None
 
 

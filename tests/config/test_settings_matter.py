@@ -40,10 +40,20 @@ def tree(size: int) -> tuple[int, ...]:
 
 
 DATA: dict[str, list[Any]] = {
-    "translation": [Pair(one, other, n) for n, (one, other) in enumerate(zip(SENTENCES, reversed(SENTENCES), strict=True), 1)],
-    "classification": [Labeled(one, "even" if n % 2 else "odd", n) for n, one in enumerate(SENTENCES, 1)],
+    "translation": [
+        Pair(one, other, n)
+        for n, (one, other) in enumerate(zip(SENTENCES, reversed(SENTENCES), strict=True), 1)
+    ],
+    "classification": [
+        Labeled(one, "even" if n % 2 else "odd", n) for n, one in enumerate(SENTENCES, 1)
+    ],
     "tagging": [
-        Sentence(tuple(one.split()), tuple("AB"[len(w) % 2] for w in one.split()), n, tree(len(one.split())))
+        Sentence(
+            tuple(one.split()),
+            tuple("AB"[len(w) % 2] for w in one.split()),
+            n,
+            tree(len(one.split())),
+        )
         for n, one in enumerate(SENTENCES, 1)
     ],
     "language-modelling": [Document(f"{one}. {one}!\n", n) for n, one in enumerate(SENTENCES, 1)],
@@ -59,7 +69,15 @@ DATA["image-classification"] = read(PICTURED, "shapes:train", SHAPES)
 DATA["autoencoding"] = read(SHOWN, "shapes:train", SHAPES)
 DATA["node-classification"] = read(GRAPHS, "graphs:train", {"train": 8, "dev": 1, "test": 1})
 MESHES = read(GRAPHS, "surfaces:train", {"train": 2, "dev": 1, "test": 1})
-SMALL = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "max_len": 300, "byte_dim": 4, "filters": 4}
+SMALL = {
+    "dim": 16,
+    "hidden": 24,
+    "depth": 1,
+    "heads": 2,
+    "max_len": 300,
+    "byte_dim": 4,
+    "filters": 4,
+}
 # Names of data and of machines, and what makes the same numbers in another way.
 ELSEWHERE = {
     "task",
@@ -89,21 +107,36 @@ def small(path: Path) -> dict[str, Any]:
         if key in SMALL:
             made["model"][key] = SMALL[key]
         elif isinstance(value, dict):
-            value |= {option: SMALL[option] for option in value if option in SMALL and option != "dim"}
+            value |= {
+                option: SMALL[option] for option in value if option in SMALL and option != "dim"
+            }
     if "image_encoder" in made["model"]:
         inner = made["model"]["image_encoder"]
-        inner |= {key: value for key, value in {"dim": 4, "stages": 2, "pretrained": False}.items() if key in inner}
+        inner |= {
+            key: value
+            for key, value in {"dim": 4, "stages": 2, "pretrained": False}.items()
+            if key in inner
+        }
         inner.pop("weights", None)  # of pretrained ones
         made["data"]["image_size"] = 32
     if "heads" not in made["model"] and "depth" in made["model"]:
-        made["model"]["depth"] = 2  # `hidden` is the width between the layers of a recurrent language model
+        made["model"]["depth"] = (
+            2  # `hidden` is the width between the layers of a recurrent language model
+        )
     if made["model"].get("drop_path") and "depth" in made["model"]:
         made["model"]["depth"] = 2  # the first block is never left out
     if isinstance(mask := made["model"].get("mask"), dict) and mask["name"] == "blocks":
         mask |= {"length": 12, "size": 1, "window": 0}  # these sentences are shorter than a block
     if "language" in made:
         made["language"]["block"] = 16
-    made["training"] |= {"tokens": 64, "average": 0, "precision": "float32", "graphs": False, "round_to": 1, "warmup": 2}
+    made["training"] |= {
+        "tokens": 64,
+        "average": 0,
+        "precision": "float32",
+        "graphs": False,
+        "round_to": 1,
+        "warmup": 2,
+    }
     if made["task"] in ("language-modelling", *WORDLESS):
         del made["training"]["round_to"]
     if made["model"]["family"] == "mesh-network":
@@ -112,7 +145,11 @@ def small(path: Path) -> dict[str, Any]:
         made["training"]["tokens"] = 4
         made["data"]["augment"] = {}
     if "autoencoding" in made:
-        made["autoencoding"] |= {key: size for key, size in {"latent": 6, "width": 2}.items() if key in made["autoencoding"]}
+        made["autoencoding"] |= {
+            key: size
+            for key, size in {"latent": 6, "width": 2}.items()
+            if key in made["autoencoding"]
+        }
     if "min_count" in made.get("vocabulary", {}):
         made["vocabulary"]["min_count"] = 1
     if "size" in made.get("vocabulary", {}):
@@ -124,14 +161,22 @@ def other_value(value: Any, rules: dict[str, Any], table: Table[Any] | None = No
     """Values to try instead of one, the likeliest to be accepted first."""
     if table is not None:
         now = value if isinstance(value, str) else value["name"]
-        return [{"name": e.name, **e.example} if e.example else e.name for e in table if e.name != now and not e.per_batch]
+        return [
+            {"name": e.name, **e.example} if e.example else e.name
+            for e in table
+            if e.name != now and not e.per_batch
+        ]
     if "names" in rules:
         return [name for name in rules["names"] if name != value]
     if isinstance(value, bool):
         return [not value]
     allowed = rules.get("range", Range(0, 1e9))
     if isinstance(value, float) or (isinstance(value, int) and allowed.high < 1):
-        return [one for one in (0.3, value * 2, value / 2, 1e-3) if one != value and allowed.low <= one <= allowed.high]
+        return [
+            one
+            for one in (0.3, value * 2, value / 2, 1e-3)
+            if one != value and allowed.low <= one <= allowed.high
+        ]
     if value is None and not isinstance(allowed.low, int):
         return [3.0]
     if value is None or isinstance(value, int):
@@ -150,10 +195,15 @@ def changes(recipe: dict[str, Any]) -> list[tuple[str, Any]]:
     sections = {
         "": Recipe,
         **{
-            f.name: f.type for f in dataclasses.fields(Recipe) if f.name in ("vocabulary", "language", "autoencoding", "training")
+            f.name: f.type
+            for f in dataclasses.fields(Recipe)
+            if f.name in ("vocabulary", "language", "autoencoding", "training")
         },
     }
-    for section, values in {"": recipe, **{name: recipe.get(name, {}) for name in sections if name}}.items():
+    for section, values in {
+        "": recipe,
+        **{name: recipe.get(name, {}) for name in sections if name},
+    }.items():
         kind = type(Recipe()) if not section else type(getattr(Recipe(), section))
         rules = {f.name: dict(f.metadata) for f in dataclasses.fields(kind)}
         for key, value in values.items():
@@ -163,7 +213,11 @@ def changes(recipe: dict[str, Any]) -> list[tuple[str, Any]]:
                     (
                         path,
                         other_value(value, rules[key])
-                        + (["words", "bleu", "accuracy", "cosine", "constant"] if isinstance(value, str) else []),
+                        + (
+                            ["words", "bleu", "accuracy", "cosine", "constant"]
+                            if isinstance(value, str)
+                            else []
+                        ),
                     )
                 )
     return found + model_changes(recipe["model"], "model")
@@ -175,10 +229,19 @@ def model_changes(model: dict[str, Any], path: str) -> list[tuple[str, Any]]:
     for f in dataclasses.fields(families[model["family"]].config):
         if f.name in model:
             value = model[f.name]
-            found.append((f"{path}.{f.name}", other_value(value, dict(f.metadata), f.metadata.get("table"))))
+            found.append(
+                (f"{path}.{f.name}", other_value(value, dict(f.metadata), f.metadata.get("table")))
+            )
             if isinstance(value, dict):
-                found += [(f"{path}.{f.name}.{key}", other) for key, other in option_changes(value, f.metadata["table"])]
-    return found + (model_changes(model["image_encoder"], f"{path}.image_encoder") if "image_encoder" in model else [])
+                found += [
+                    (f"{path}.{f.name}.{key}", other)
+                    for key, other in option_changes(value, f.metadata["table"])
+                ]
+    return found + (
+        model_changes(model["image_encoder"], f"{path}.image_encoder")
+        if "image_encoder" in model
+        else []
+    )
 
 
 def option_changes(value: dict[str, Any], table: Table[Any]) -> list[tuple[str, Any]]:
@@ -189,7 +252,14 @@ def option_changes(value: dict[str, Any], table: Table[Any]) -> list[tuple[str, 
     for key, now in value.items():
         if key != "name":
             _, rules = rules_of(hints[key])
-            found.append((key, other_value(now if not isinstance(now, Choice) else "", rules, rules.get("table"))))
+            found.append(
+                (
+                    key,
+                    other_value(
+                        now if not isinstance(now, Choice) else "", rules, rules.get("table")
+                    ),
+                )
+            )
     return found
 
 
@@ -212,18 +282,37 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
     torch.manual_seed(1)
     system.model.train()
     losses = [float(work.loss(system.model, work.batch(plan)).detach()) for plan in plans]
-    found: list[Any] = [system.task.tokens(), str(system.model), losses, [str(work.batch(plan)) for plan in plans]]
-    found += [(name, one.detach().double().sum().item(), one.requires_grad) for name, one in system.model.named_parameters()]
+    found: list[Any] = [
+        system.task.tokens(),
+        str(system.model),
+        losses,
+        [str(work.batch(plan)) for plan in plans],
+    ]
+    found += [
+        (name, one.detach().double().sum().item(), one.requires_grad)
+        for name, one in system.model.named_parameters()
+    ]
     if train:
         folder, writes = tmp / str(len(list(tmp.iterdir()))), list[str]()
-        run = RunFolder(folder, {"note.txt": lambda path: (writes.append(path.parent.name), path.write_text(""))})
+        run = RunFolder(
+            folder,
+            {"note.txt": lambda path: (writes.append(path.parent.name), path.write_text(""))},
+        )
         higher = recipes.task(made).measures[made.training.watch]
         settings = plan(made.training, system.model, work, Ranks(), Progress, Watcher())
-        ended = Training(system.model, work, settings, run, seed=made.seed, higher_is_better=higher).run()
+        ended = Training(
+            system.model, work, settings, run, seed=made.seed, higher_is_better=higher
+        ).run()
         logged = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         found.append([{k: v for k, v in row.items() if "second" not in k} for row in logged])
         found.append(
-            (writes, ended.update, ended.best_update, ended.best, sorted(str(p.relative_to(folder)) for p in folder.rglob("*")))
+            (
+                writes,
+                ended.update,
+                ended.best_update,
+                ended.best,
+                sorted(str(p.relative_to(folder)) for p in folder.rglob("*")),
+            )
         )
         found += [one.detach().double().sum().item() for one in system.model.parameters()]
     return found
@@ -277,27 +366,58 @@ def different() -> list[Any]:
             if isinstance(value, str | dict)
         }
         signature = str(
-            (made.task, made.vocabulary.kind, sorted(made.to_dict()), made.language.objective, made.language.carry, parts)
+            (
+                made.task,
+                made.vocabulary.kind,
+                sorted(made.to_dict()),
+                made.language.objective,
+                made.language.carry,
+                parts,
+            )
         )
         if path.stem in ONE_PER_TASK or signature not in found:
             found[signature] = path
-    quick = {"phrasebook-transformer", "phrasebook-tagger", "reviews-rnn", "phrasebook-language", "shapes-vit"}
-    return [pytest.param(path, marks=[pytest.mark.slow] * (path.stem not in quick)) for path in found.values()]
+    quick = {
+        "phrasebook-transformer",
+        "phrasebook-tagger",
+        "reviews-rnn",
+        "phrasebook-language",
+        "shapes-vit",
+    }
+    return [
+        pytest.param(path, marks=[pytest.mark.slow] * (path.stem not in quick))
+        for path in found.values()
+    ]
 
 
 @pytest.mark.parametrize("path", different(), ids=lambda path: path.stem)
 def test_another_value_of_any_key_changes_something(path: Path, tmp_path: Path) -> None:
     base = small(path)
-    base["training"] |= {"updates": 4, "evaluate_every": 3, "checkpoint_every": 9, "log_every": 3, "patience": 0}
+    base["training"] |= {
+        "updates": 4,
+        "evaluate_every": 3,
+        "checkpoint_every": 9,
+        "log_every": 3,
+        "patience": 0,
+    }
     heavy = path.stem in ONE_PER_TASK
-    before = {train: fingerprint(base, tmp_path, train) for train in ((False, True) if heavy else (False,))}
+    before = {
+        train: fingerprint(base, tmp_path, train)
+        for train in ((False, True) if heavy else (False,))
+    }
     assert before[False] == fingerprint(base, tmp_path, False), "the same recipe makes the same"
     silent = []
     for key, values in changes(base):
         train = key.startswith("training.") or key == "seed"
         if train and not heavy:
             continue
-        telling = [3] if key == "training.tokens" and base["task"] in WORDLESS else [TELLING[key]] if key in TELLING else values
+        telling = (
+            [3]
+            if key == "training.tokens" and base["task"] in WORDLESS
+            else [TELLING[key]]
+            if key in TELLING
+            else values
+        )
         tried = [value for value in telling if put(base, key, value) != base]
         if key == "vocabulary.size" and base["vocabulary"]["kind"] == "bpe":
             tried = [262]

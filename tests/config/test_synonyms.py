@@ -54,7 +54,9 @@ def test_every_synonym_leads_to_a_key() -> None:
         assert keys[-1] in known, name
 
 
-@pytest.mark.parametrize("word", ["training.zzz", "training.foo", "model.qqq", "vocabulary.xyzzy", "bar"])
+@pytest.mark.parametrize(
+    "word", ["training.zzz", "training.foo", "model.qqq", "vocabulary.xyzzy", "bar"]
+)
 def test_there_is_no_guess_where_nothing_is_near(word: str) -> None:
     sentence = error_of(lambda: recipes.recipe({"model": MODEL}, [f"{word}=1"]))
     assert "; there are: " in sentence
@@ -74,8 +76,14 @@ def test_names_that_are_not_settings_have_no_synonyms() -> None:
             "train x --lr 3",
             "no option --lr; settings are written without dashes: training.learning_rate=…; see saccade train --help",
         ),
-        ("train x --n-layers=3", "no option --n-layers; settings are written without dashes: model.depth=…"),
-        ("compare x --updates 3", "settings are written without dashes: training.updates=…; see saccade compare --help"),
+        (
+            "train x --n-layers=3",
+            "no option --n-layers; settings are written without dashes: model.depth=…",
+        ),
+        (
+            "compare x --updates 3",
+            "settings are written without dashes: training.updates=…; see saccade compare --help",
+        ),
         ("train x --zzz", "No such option: --zzz; see saccade train --help"),
         ("translate x --lr 3", "see saccade translate --help"),
         ("nope", "No such command 'nope'; see saccade --help"),

@@ -25,7 +25,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 ROOT = FIXTURES / "v0.1.0"
 INPUTS = ROOT / "inputs"
 FOLDERS = sorted(path.parent for path in ROOT.glob("*/expected.json"))
-LATER = sorted(path.parent for path in FIXTURES.glob("v*/*/expected.json") if path.parents[1] != ROOT)
+LATER = sorted(
+    path.parent for path in FIXTURES.glob("v*/*/expected.json") if path.parents[1] != ROOT
+)
 TOKENS = torch.tensor([[2, 5, 9, 4, 12, 7, 21, 3]])  # numbers that every vocabulary has
 LENGTHS = torch.tensor([8])
 # What each language-model objective's model is called with, besides the tokens.
@@ -39,7 +41,12 @@ MORE: dict[str, tuple[torch.Tensor, ...]] = {
 
 def observe(kind: str, system: api.System) -> dict[str, Any]:
     """What the public functions give for the fixed inputs."""
-    seen = {"translation": translation, "text-to-text": translation, "tagging": tagging, "classification": classification}
+    seen = {
+        "translation": translation,
+        "text-to-text": translation,
+        "tagging": tagging,
+        "classification": classification,
+    }
     return rounded(seen.get(kind, language)(system, kind))
 
 
@@ -74,13 +81,18 @@ def language(system: api.System, kind: str) -> dict[str, Any]:
     found["logits"] = logits[0, -1].tolist()
     if kind == "causal":
         prompts = ("", "the old", "this woman")
-        found["generated"] = ["".join(api.generate(system, prompt, 12, {"temperature": 0})) for prompt in prompts]
+        found["generated"] = [
+            "".join(api.generate(system, prompt, 12, {"temperature": 0})) for prompt in prompts
+        ]
     return found
 
 
 def tagging(system: api.System, kind: str) -> dict[str, Any]:
     sentences = system.read(str(INPUTS / "sentences.conllu"))
-    return {"tags": api.tag(system, sentences), "evaluation": numbers(api.evaluate(system, sentences))}
+    return {
+        "tags": api.tag(system, sentences),
+        "evaluation": numbers(api.evaluate(system, sentences)),
+    }
 
 
 def classification(system: api.System, kind: str) -> dict[str, Any]:
@@ -94,7 +106,9 @@ def classification(system: api.System, kind: str) -> dict[str, Any]:
 
 def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
     """Without signatures, which name the versions of other packages; classes and BLEU by length are grouped in another way today."""
-    found = {name: value for name, value in metrics.items() if not isinstance(value, str | list | dict)}
+    found = {
+        name: value for name, value in metrics.items() if not isinstance(value, str | list | dict)
+    }
     found |= {"f1": found["macro_f1"]} if "commonest_label" in found else {}  # as 0.1.0 called it
     return {name: value for name, value in found.items() if not name.startswith("macro_")}
 
@@ -124,20 +138,33 @@ def check(found: Any, wanted: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_folder_of_version_0_1_0_gives_what_it_gave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_version_0_1_0_gives_what_it_gave(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # its beams ended as soon as as many outputs had ended as they were wide, whatever was left
-    monkeypatch.setattr(Beam, "settled", lambda beam, sentence, *_: len(beam.ended[sentence]) >= beam.width)
+    monkeypatch.setattr(
+        Beam, "settled", lambda beam, sentence, *_: len(beam.ended[sentence]) >= beam.width
+    )
     wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     wanted["observed"].get("evaluation", {}).pop("by_length", None)
     check(observe(wanted["kind"], saccade.load(folder, "cpu")), wanted["observed"], folder.name)
 
 
 @pytest.mark.parametrize("folder", LATER, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
-def test_a_folder_of_a_later_version_gives_what_it_gave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Beam, "settled", lambda beam, sentence, *_: len(beam.ended[sentence]) >= beam.width)
+def test_a_folder_of_a_later_version_gives_what_it_gave(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Beam, "settled", lambda beam, sentence, *_: len(beam.ended[sentence]) >= beam.width
+    )
     wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     wanted["observed"].get("evaluation", {}).pop("by_length", None)
-    found = json.loads(json.dumps(observe(wanted["kind"], saccade.load(folder, "cpu")), default=lambda array: array.tolist()))
+    found = json.loads(
+        json.dumps(
+            observe(wanted["kind"], saccade.load(folder, "cpu")),
+            default=lambda array: array.tolist(),
+        )
+    )
     check(found, wanted["observed"], folder.name)
 
 
@@ -146,7 +173,9 @@ def test_a_run_of_a_later_version_is_resumed(version: str, tmp_path: Path) -> No
     shutil.copytree(FIXTURES / version / "run", tmp_path / "run")
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
     recipe.pop("saccade")
-    ended = api.fit({**recipe, "training": {**recipe["training"], "updates": 6}}, tmp_path / "run", resume=True)[1]
+    ended = api.fit(
+        {**recipe, "training": {**recipe["training"], "updates": 6}}, tmp_path / "run", resume=True
+    )[1]
     assert (ended.update, ended.done) == (6, True)
     rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows if "dev_loss" in row] == [2, 4, 6]
@@ -154,22 +183,34 @@ def test_a_run_of_a_later_version_is_resumed(version: str, tmp_path: Path) -> No
 
 def test_every_version_of_the_changelog_has_its_folders() -> None:
     text = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^## (\d+\.\d+\.\d+)", text, re.M)) == {path.name[1:] for path in FIXTURES.glob("v*")}
+    assert set(re.findall(r"^## (\d+\.\d+\.\d+)", text, re.M)) == {
+        path.name[1:] for path in FIXTURES.glob("v*")
+    }
 
 
 def test_no_folder_is_missing() -> None:
-    assert [folder.name for folder in FOLDERS] == json.loads((INPUTS / "folders.json").read_text(encoding="utf-8"))
+    assert [folder.name for folder in FOLDERS] == json.loads(
+        (INPUTS / "folders.json").read_text(encoding="utf-8")
+    )
 
 
 def test_a_run_of_the_old_version_is_not_resumed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.json").write_text('{"saccade": 1, "model": {"family": "bahdanau"}}')
-    with pytest.raises(SaccadeError, match=r"was started by saccade 0\.1\.0, which can finish it; start a new run"):
-        api.fit({"data": {"train": "phrasebook:train"}, "model": {"family": "bahdanau"}}, tmp_path / "run", resume=True)
+    with pytest.raises(
+        SaccadeError, match=r"was started by saccade 0\.1\.0, which can finish it; start a new run"
+    ):
+        api.fit(
+            {"data": {"train": "phrasebook:train"}, "model": {"family": "bahdanau"}},
+            tmp_path / "run",
+            resume=True,
+        )
 
 
 @pytest.mark.parametrize("where", ["model", "image_encoder"])
-def test_a_vit_of_version_0_3_0_without_a_class_token_loads_and_one_that_nothing_read_is_refused(where: str) -> None:
+def test_a_vit_of_version_0_3_0_without_a_class_token_loads_and_one_that_nothing_read_is_refused(
+    where: str,
+) -> None:
     def read(token: bool) -> dict[str, Any]:
         vit: dict[str, Any] = {"family": "vit", "dim": 16, "heads": 2, "token": token}
         captions = {"task": "captioning", "model": {"family": "bahdanau", "image_encoder": vit}}
@@ -180,5 +221,8 @@ def test_a_vit_of_version_0_3_0_without_a_class_token_loads_and_one_that_nothing
     found = read(False)
     assert (found["family"], found["dim"]) == ("vit", 16)
     assert "token" not in found
-    with pytest.raises(SaccadeError, match=r"a class token that no output reads .* train it again with model.pool=token"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"a class token that no output reads .* train it again with model.pool=token",
+    ):
         read(True)

@@ -25,7 +25,9 @@ def member(table: Table[Any], name: str, **facts: Any) -> Any:
     return Choice(entry.make, entry.example)(**facts)
 
 
-def mechanism(score: str = "scaled-dot", normalize: str = "softmax", position: str = "none", mask: Any = None) -> Mechanism:
+def mechanism(
+    score: str = "scaled-dot", normalize: str = "softmax", position: str = "none", mask: Any = None
+) -> Mechanism:
     """Parts by their names, for heads WIDTH wide, with parameters that differ from head to head; as they are used, not trained."""
     facts = {"dim_q": WIDTH, "dim_k": WIDTH, "dim": WIDTH, "heads": HEADS}
     parts = ((scores, score), (normalizers, normalize), (positions, position))
@@ -48,16 +50,34 @@ def tensors(
 ) -> list[Tensor]:
     """q, k and v."""
     shared = heads if kv_heads is None else kv_heads
-    return [torch.randn(batch, h, n, width, **options) for h, n in ((heads, queries), (shared, keys), (shared, keys))]
+    return [
+        torch.randn(batch, h, n, width, **options)
+        for h, n in ((heads, queries), (shared, keys), (shared, keys))
+    ]
 
 
 def mask_examples(n: int = N) -> dict[str, masks.Mask]:
     """One of each kind of mask for a batch of two and two heads of n positions, by their names in the table."""
-    made = {entry.name: Choice(entry.make, entry.example)() for entry in masks.table if not entry.per_batch}
+    made = {
+        entry.name: Choice(entry.make, entry.example)()
+        for entry in masks.table
+        if not entry.per_batch
+    }
     ids = torch.stack([torch.arange(n) // 3, (torch.arange(n) + 5) // 4])
-    per_batch = {"padding": [n - 2, n], "prefix": [2, 3], "documents": ids, "matrix": torch.rand(BATCH, HEADS, n, n) < 0.5}
-    windows = ShiftedWindows((n, 2), (n, 1), (n // 2, 0))  # each of the two rows of the batch is a column of a grid
-    return {**made, **{name: masks.table[name](value) for name, value in per_batch.items()}, "shifted-windows": windows}
+    per_batch = {
+        "padding": [n - 2, n],
+        "prefix": [2, 3],
+        "documents": ids,
+        "matrix": torch.rand(BATCH, HEADS, n, n) < 0.5,
+    }
+    windows = ShiftedWindows(
+        (n, 2), (n, 1), (n // 2, 0)
+    )  # each of the two rows of the batch is a column of a grid
+    return {
+        **made,
+        **{name: masks.table[name](value) for name, value in per_batch.items()},
+        "shifted-windows": windows,
+    }
 
 
 def random_tree(size: int, seed: int) -> list[int]:
@@ -72,7 +92,10 @@ def random_tree(size: int, seed: int) -> list[int]:
 
 def steps_from(word: int, heads: list[int]) -> list[int]:
     """Breadth-first search over the tree's edges in both directions."""
-    neighbors = [{n for n, head in enumerate(heads) if head == w} | ({heads[w]} - {-1}) for w in range(len(heads))]
+    neighbors = [
+        {n for n, head in enumerate(heads) if head == w} | ({heads[w]} - {-1})
+        for w in range(len(heads))
+    ]
     steps, queue = {word: 0}, deque([word])
     while queue:
         here = queue.popleft()
@@ -84,7 +107,9 @@ def steps_from(word: int, heads: list[int]) -> list[int]:
 
 def steps_between(*trees: list[int]) -> Tensor:
     """Distances between the words of trees of equal sizes: B N N."""
-    return torch.tensor([[steps_from(word, heads) for word in range(len(heads))] for heads in trees])
+    return torch.tensor(
+        [[steps_from(word, heads) for word in range(len(heads))] for heads in trees]
+    )
 
 
 TREE = steps_between([-1, 0, 0, 1, 3, 3], [1, 2, -1, 2, 3, 4])

@@ -38,7 +38,9 @@ def by_loops(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     for b, h, i in np.ndindex(*q.shape[:3]):
         shared = h // (q.shape[1] // k.shape[1])
         scores = [
-            sum(q[b, h, i, d] * k[b, shared, j, d] for d in range(q.shape[3])) / math.sqrt(q.shape[3]) for j in range(k.shape[2])
+            sum(q[b, h, i, d] * k[b, shared, j, d] for d in range(q.shape[3]))
+            / math.sqrt(q.shape[3])
+            for j in range(k.shape[2])
         ]
         total = sum(math.exp(s) for s in scores)
         for j, s in enumerate(scores):
@@ -68,7 +70,9 @@ def test_the_lectures_worked_example_number_for_number() -> None:
     np.testing.assert_allclose(expected[0], [0.0634, 0.4683, 0.4683], atol=5e-5)
     output = [[1.9366, 6.6831, 1.5951], [2.0000, 7.9640, 0.0540], [1.9997, 7.7599, 0.3584]]
     for backend in ("eager", "sdpa"):
-        np.testing.assert_allclose(attend(q, k, v, mechanism, backend=backend)[0, 0], output, atol=5e-5)
+        np.testing.assert_allclose(
+            attend(q, k, v, mechanism, backend=backend)[0, 0], output, atol=5e-5
+        )
 
 
 def test_self_attention_without_parameters_by_hand() -> None:
@@ -81,25 +85,43 @@ def test_self_attention_without_parameters_by_hand() -> None:
 # --- shapes ---
 
 
-@given(batch=sizes, groups=st.integers(1, 3), shared=st.integers(1, 2), queries=sizes, keys=sizes, width=sizes, width_v=sizes)
+@given(
+    batch=sizes,
+    groups=st.integers(1, 3),
+    shared=st.integers(1, 2),
+    queries=sizes,
+    keys=sizes,
+    width=sizes,
+    width_v=sizes,
+)
 def test_attend_is_the_definition_for_any_shape(
     batch: int, groups: int, shared: int, queries: int, keys: int, width: int, width_v: int
 ) -> None:
     generator = np.random.default_rng(0)
     q = generator.normal(size=(batch, groups * shared, queries, width))
-    k, v = generator.normal(size=(batch, shared, keys, width)), generator.normal(size=(batch, shared, keys, width_v))
+    k, v = (
+        generator.normal(size=(batch, shared, keys, width)),
+        generator.normal(size=(batch, shared, keys, width_v)),
+    )
     tensors = [torch.from_numpy(x) for x in (q, k, v)]
     for backend in ("eager", "sdpa", None):
-        np.testing.assert_allclose(attend(*tensors, backend=backend), by_loops(q, k, v), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            attend(*tensors, backend=backend), by_loops(q, k, v), rtol=1e-9, atol=1e-12
+        )
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in scores.table if entry.make.unequal_widths])
+@pytest.mark.parametrize(
+    "name", [entry.name for entry in scores.table if entry.make.unequal_widths]
+)
 def test_queries_keys_and_values_may_all_differ_in_width(name: str) -> None:
     q, k, v = torch.randn(2, 1, 4, 3), torch.randn(2, 1, 5, 7), torch.randn(2, 1, 5, 2)
     mechanism = Mechanism(member(scores.table, name, dim_q=3, dim_k=7, heads=1))
     found = attend(q, k, v, mechanism)
     torch.testing.assert_close(found, mechanism.score(q, k).softmax(-1) @ v)
-    with pytest.raises(SaccadeError, match=r"this score compares equal widths; use bilinear, reduced-rank or additive"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"this score compares equal widths; use bilinear, reduced-rank or additive",
+    ):
         attend(q, k, v)
 
 
@@ -110,7 +132,10 @@ def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: 
     mechanism = Mechanism(score, normalizers.Sum() if score.needs_sum else None)
     wide = [x.repeat_interleave(3, 1) for x in (k, v)]
     for backend in ("eager", None):
-        torch.testing.assert_close(attend(q, k, v, mechanism, backend=backend), attend(q, *wide, mechanism, backend="eager"))
+        torch.testing.assert_close(
+            attend(q, k, v, mechanism, backend=backend),
+            attend(q, *wide, mechanism, backend="eager"),
+        )
     torch.testing.assert_close(weights(q, k, mechanism), weights(q, wide[0], mechanism))
 
 
@@ -121,25 +146,45 @@ def test_grouped_heads_are_repeated_heads_also_for_scores_with_parameters(name: 
     ("name", "position"),
     [
         (name, entry.name)
-        for name in ("scaled-dot", "bilinear", "reduced-rank", "additive", "cosine", "elu-kernel", "favor")
+        for name in (
+            "scaled-dot",
+            "bilinear",
+            "reduced-rank",
+            "additive",
+            "cosine",
+            "elu-kernel",
+            "favor",
+        )
         for entry in positions.table
-        if not entry.make.needs_relation and not (scores.table[name].needs_sum and entry.make.bias is not positions.Position.bias)
+        if not entry.make.needs_relation
+        and not (scores.table[name].needs_sum and entry.make.bias is not positions.Position.bias)
     ],
 )
 def test_keys_prepared_once_give_the_same_as_plain_keys(name: str, position: str) -> None:
     q, k, v = torch.randn(2, 2, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
-    score, at = member(scores.table, name, dim_q=4, dim_k=4, heads=2), member(positions.table, position, dim=4, heads=2)
+    score, at = (
+        member(scores.table, name, dim_q=4, dim_k=4, heads=2),
+        member(positions.table, position, dim=4, heads=2),
+    )
     mechanism = Mechanism(score, normalizers.Sum() if score.needs_sum else None, position=at)
     ready = mechanism.prepare(k, v, None, 2)
     assert isinstance(ready, Ready)
-    torch.testing.assert_close(read(q, ready, mechanism, masks.causal()), attend(q, k, v, mechanism, masks.causal()))
-    later = mechanism.prepare(k[:, :, 2:], v[:, :, 2:], Positions(torch.arange(2, 5), torch.arange(2, 5)), 2)
+    torch.testing.assert_close(
+        read(q, ready, mechanism, masks.causal()), attend(q, k, v, mechanism, masks.causal())
+    )
+    later = mechanism.prepare(
+        k[:, :, 2:], v[:, :, 2:], Positions(torch.arange(2, 5), torch.arange(2, 5)), 2
+    )
     for piece, whole in ((later.key, ready.key), (later.value, ready.value)):
-        torch.testing.assert_close(piece, whole[:, :, 2:], msg="keys and values may come piece by piece")
+        torch.testing.assert_close(
+            piece, whole[:, :, 2:], msg="keys and values may come piece by piece"
+        )
 
 
 @pytest.mark.parametrize("name", ["bilinear", "additive", "cosine"])
-def test_prepared_keys_of_few_heads_are_repeated_only_where_each_head_has_parameters(name: str) -> None:
+def test_prepared_keys_of_few_heads_are_repeated_only_where_each_head_has_parameters(
+    name: str,
+) -> None:
     q, k, v = torch.randn(2, 6, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
     mechanism = Mechanism(member(scores.table, name, dim_q=4, dim_k=4, heads=6))
     ready = mechanism.prepare(k, v, heads=6)
@@ -191,8 +236,15 @@ def test_explain_says_who_can_who_is_taken_and_why_the_others_refuse() -> None:
     assert "flex    refuses: it has no backward on a CPU" in str(plain)
     additive = which_backend(q, q, Mechanism(scores.Additive(16, 16)))
     assert additive.chosen == "eager"
-    assert {verdict.backend: verdict.reason for verdict in additive}["sdpa"] == "the score is not a dot product"
-    kernel = which_backend(q, torch.randn(1, 2, 40, 16), Mechanism(scores.EluKernel(), normalizers.Sum()), masks.padding([3]))
+    assert {verdict.backend: verdict.reason for verdict in additive}[
+        "sdpa"
+    ] == "the score is not a dot product"
+    kernel = which_backend(
+        q,
+        torch.randn(1, 2, 40, 16),
+        Mechanism(scores.EluKernel(), normalizers.Sum()),
+        masks.padding([3]),
+    )
     assert kernel.chosen == "linear"
     ready = which_backend(q, q, mask=masks.causal())
     assert ready.chosen == "sdpa"
@@ -212,35 +264,91 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
         lambda: attend(x(2, 3, 4), x(2, 3, 4), x(2, 3, 4)),
         "four dimensions, batch × heads × positions × width",
     ),
-    ("batches", lambda: attend(x(2, 1, 3, 4), x(3, 1, 3, 4), x(3, 1, 3, 4)), r"q \(2, 1, 3, 4\), k .* must share the batch"),
-    ("positions", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 4), x(2, 1, 5, 4)), "k and v their heads and positions"),
-    ("heads", lambda: attend(x(2, 3, 3, 4), x(2, 2, 3, 4), x(2, 2, 3, 4)), "heads of q must be a multiple of those of k and v"),
-    ("heads of values", lambda: attend(x(2, 4, 3, 4), x(2, 4, 3, 4), x(2, 3, 3, 4)), "k and v their heads"),
-    ("no heads", lambda: attend(x(2, 0, 3, 4), x(2, 0, 3, 4), x(2, 0, 3, 4)), "at least one head, one query and one key"),
-    ("no keys", lambda: attend(x(2, 1, 3, 4), x(2, 1, 0, 4), x(2, 1, 0, 4)), "at least one head, one query and one key"),
-    ("widths", lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 5), x(2, 1, 3, 5)), "compares equal widths"),
+    (
+        "batches",
+        lambda: attend(x(2, 1, 3, 4), x(3, 1, 3, 4), x(3, 1, 3, 4)),
+        r"q \(2, 1, 3, 4\), k .* must share the batch",
+    ),
+    (
+        "positions",
+        lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 4), x(2, 1, 5, 4)),
+        "k and v their heads and positions",
+    ),
+    (
+        "heads",
+        lambda: attend(x(2, 3, 3, 4), x(2, 2, 3, 4), x(2, 2, 3, 4)),
+        "heads of q must be a multiple of those of k and v",
+    ),
+    (
+        "heads of values",
+        lambda: attend(x(2, 4, 3, 4), x(2, 4, 3, 4), x(2, 3, 3, 4)),
+        "k and v their heads",
+    ),
+    (
+        "no heads",
+        lambda: attend(x(2, 0, 3, 4), x(2, 0, 3, 4), x(2, 0, 3, 4)),
+        "at least one head, one query and one key",
+    ),
+    (
+        "no keys",
+        lambda: attend(x(2, 1, 3, 4), x(2, 1, 0, 4), x(2, 1, 0, 4)),
+        "at least one head, one query and one key",
+    ),
+    (
+        "widths",
+        lambda: attend(x(2, 1, 3, 4), x(2, 1, 3, 5), x(2, 1, 3, 5)),
+        "compares equal widths",
+    ),
     (
         "a tensor for a mask",
         lambda: attend(*[x(1, 1, 2, 4)] * 3, mask=x(2, 2).bool()),
         r"expected a mask, got Tensor; .* masks.matrix",
     ),
-    ("a name for a mechanism", lambda: attend(*[x(1, 1, 2, 4)] * 3, "dot"), r"expected a Mechanism, got 'dot'; pass Mechanism\("),
-    ("a name for a score", lambda: Mechanism("dot"), "expected a Score object, got 'dot'; build one from saccade.core.scores"),
+    (
+        "a name for a mechanism",
+        lambda: attend(*[x(1, 1, 2, 4)] * 3, "dot"),
+        r"expected a Mechanism, got 'dot'; pass Mechanism\(",
+    ),
+    (
+        "a name for a score",
+        lambda: Mechanism("dot"),
+        "expected a Score object, got 'dot'; build one from saccade.core.scores",
+    ),
     (
         "a class for a normalizer",
         lambda: Mechanism(normalize=normalizers.Softmax),
         "expected a Normalizer object, got <class .*; build one from saccade.core.normalizers",
     ),
-    ("a tensor for the mechanism's mask", lambda: Mechanism(mask=x(2, 2)), "expected a Mask object, got tensor"),
-    ("a score for a position", lambda: Mechanism(position=scores.Dot()), "expected a Position object, got Dot"),
-    ("a sum of scores", lambda: Mechanism(normalize=normalizers.Sum()), "use a kernel score such as elu-kernel"),
+    (
+        "a tensor for the mechanism's mask",
+        lambda: Mechanism(mask=x(2, 2)),
+        "expected a Mask object, got tensor",
+    ),
+    (
+        "a score for a position",
+        lambda: Mechanism(position=scores.Dot()),
+        "expected a Position object, got Dot",
+    ),
+    (
+        "a sum of scores",
+        lambda: Mechanism(normalize=normalizers.Sum()),
+        "use a kernel score such as elu-kernel",
+    ),
     (
         "a sum with a bias",
         lambda: Mechanism(scores.EluKernel(), normalizers.Sum(), None, positions.Alibi(1)),
         "position that adds no bias, or the normalizer softmax",
     ),
-    ("too much dropout", lambda: attend(*[x(1, 1, 2, 4)] * 3, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
-    ("a wrong backend", lambda: attend(*[x(1, 1, 2, 4)] * 3, backend="spda"), "no backend named 'spda'; did you mean 'sdpa'"),
+    (
+        "too much dropout",
+        lambda: attend(*[x(1, 1, 2, 4)] * 3, dropout=1.0),
+        r"dropout must be in \[0, 1\), got 1.0",
+    ),
+    (
+        "a wrong backend",
+        lambda: attend(*[x(1, 1, 2, 4)] * 3, backend="spda"),
+        "no backend named 'spda'; did you mean 'sdpa'",
+    ),
     (
         "a mask of another batch",
         lambda: attend(*[x(2, 1, 2, 4)] * 3, mask=masks.padding([1])),
@@ -249,7 +357,9 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
+@pytest.mark.parametrize(
+    ("make", "sentence"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
+)
 def test_a_mistake_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(SaccadeError, match=sentence):
         make()
@@ -260,8 +370,16 @@ near = st.tuples(*[st.integers(1, 2)] * 4)
 
 
 @given(q=st.one_of(shapes, near), k=st.one_of(shapes, near), v=st.one_of(shapes, near))
-def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> None:
-    fits = len(q) == len(k) == len(v) == 4 and q[0] == k[0] and k[:3] == v[:3] and q[3] == k[3] and min(*q[1:3], *k[1:3]) > 0
+def test_shapes_give_an_output_or_a_sentence_and_nothing_else(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]
+) -> None:
+    fits = (
+        len(q) == len(k) == len(v) == 4
+        and q[0] == k[0]
+        and k[:3] == v[:3]
+        and q[3] == k[3]
+        and min(*q[1:3], *k[1:3]) > 0
+    )
     fits = fits and q[1] % k[1] == 0
     if fits and 0 not in (q[0], q[3], v[3]):
         assert attend(x(*q), x(*k), x(*v)).shape == (*q[:3], v[3])
@@ -274,7 +392,9 @@ def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...]
     ("make", "sentence"),
     [
         (
-            lambda: attend(torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)),
+            lambda: attend(
+                torch.ones(1, 1, 2, 2).long(), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)
+            ),
             "q must be a floating-point tensor such as float32 or bfloat16, got torch.int64",
         ),
         (
@@ -282,7 +402,9 @@ def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...]
             "k must be a floating-point tensor .* got list",
         ),  # type: ignore[arg-type]
         (
-            lambda: attend(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2)),
+            lambda: attend(
+                torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2).double(), torch.ones(1, 1, 2, 2)
+            ),
             "must have one type, got torch.float32, torch.float64 and torch.float32; convert them first",
         ),
         (lambda: positions.Alibi(0), "heads must be at least 1, got 0"),
@@ -293,6 +415,8 @@ def test_shapes_give_an_output_or_a_sentence_and_nothing_else(q: tuple[int, ...]
         (lambda: masks.window(1.5), "0 or more positions to each side, got 1.5 and 1.5"),  # type: ignore[arg-type]
     ],
 )
-def test_wrong_parts_and_tensors_are_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+def test_wrong_parts_and_tensors_are_answered_with_a_sentence(
+    make: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises(SaccadeError, match=sentence):
         make()

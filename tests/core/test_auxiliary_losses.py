@@ -28,7 +28,9 @@ class Leaves(nn.Module):
 
 
 X = torch.randn(2, 4, 3)
-warns = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo does so itself
+warns = pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # dynamo does so itself
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,10 @@ def test_costs_are_collected_by_name_in_order() -> None:
         x = leave(X, "first", torch.tensor(2.0))
         x = leave(x, "second", torch.tensor([1.0, 3.0]))
     assert torch.equal(x, X)
-    assert [(name, cost.tolist()) for name, cost in left.costs] == [("first", 2.0), ("second", [1.0, 3.0])]
+    assert [(name, cost.tolist()) for name, cost in left.costs] == [
+        ("first", 2.0),
+        ("second", [1.0, 3.0]),
+    ]
 
 
 def test_costs_of_another_thread_are_not_collected() -> None:
@@ -68,7 +73,9 @@ def test_costs_of_another_thread_are_not_collected() -> None:
         thread.join(60)
     assert kept == {name: [(name, 1.0), (name, 2.0)] for name in ("first", "second")}
     with collect() as left:
-        alone = threading.Thread(target=lambda: leave(X, "of a thread that collects nothing", torch.tensor(3.0)))
+        alone = threading.Thread(
+            target=lambda: leave(X, "of a thread that collects nothing", torch.tensor(3.0))
+        )
         alone.start()
         alone.join(60)
     assert left.costs == []
@@ -84,7 +91,9 @@ def test_experts_collect_in_one_graph() -> None:
     for _ in range(2):
         with collect() as again:
             torch.testing.assert_close(run(x), wanted)
-        assert [(name, cost.item()) for name, cost in again.costs] == [("balance", pytest.approx(left.costs[0][1].item()))]
+        assert [(name, cost.item()) for name, cost in again.costs] == [
+            ("balance", pytest.approx(left.costs[0][1].item()))
+        ]
         torch.testing.assert_close(run(x), wanted)  # nobody collects
 
 
@@ -97,7 +106,9 @@ def test_the_total_by_hand() -> None:
     with collect() as twice:  # R-Drop: the batch is in the pass twice
         leave(X, "of the batch", torch.tensor(0.5))
         leave(X, "of each row", torch.tensor([1.0, 10.0, 3.0, 20.0]))
-    assert twice.total(tokens, repeats=2).item() == pytest.approx(0.5 * 7 + (1.0 * 5 + 10.0 * 2 + 3.0 * 5 + 20.0 * 2) / 2)
+    assert twice.total(tokens, repeats=2).item() == pytest.approx(
+        0.5 * 7 + (1.0 * 5 + 10.0 * 2 + 3.0 * 5 + 20.0 * 2) / 2
+    )
     with collect() as nothing:
         pass
     assert nothing.total(tokens) == 0.0

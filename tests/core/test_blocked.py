@@ -12,7 +12,17 @@ from core_helpers import BATCH, HEADS, WIDTH, mask_examples, mechanism, tensors
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from saccade.core import Mechanism, Positions, Site, attend, masks, positions, record, weights, which_backend
+from saccade.core import (
+    Mechanism,
+    Positions,
+    Site,
+    attend,
+    masks,
+    positions,
+    record,
+    weights,
+    which_backend,
+)
 from saccade.core.backends import blocked
 from saccade.core.masks import Mask
 from saccade.core.mechanism import Ready
@@ -33,10 +43,13 @@ def sparse_masks() -> dict[str, Mask]:
         "its last blocks": masks.blocks(N, size=2, random=2, globals=0, last=2, seed=3),
         "big bird by head": masks.blocks(N, size=2, window=0, random=2, heads=HEADS, seed=1),
         "extra tokens": masks.blocks(N - 5, size=3, random=1, globals=0, extra=5),
-        "documents in a window": masks.window(6) & masks.documents(torch.arange(2 * N).view(2, N) // 7),
+        "documents in a window": masks.window(6)
+        & masks.documents(torch.arange(2 * N).view(2, N) // 7),
         "one or the other": masks.window(1) | masks.blocks(N, size=4, window=0, random=0),
-        "a function in a window": masks.window(7) & masks.where(lambda b, h, i, j: (i + j + h) % 3 != b),
-        "a matrix in a window": masks.window(7) & masks.matrix(torch.rand(BATCH, HEADS, N, N) < 0.6),
+        "a function in a window": masks.window(7)
+        & masks.where(lambda b, h, i, j: (i + j + h) % 3 != b),
+        "a matrix in a window": masks.window(7)
+        & masks.matrix(torch.rand(BATCH, HEADS, N, N) < 0.6),
     }
 
 
@@ -55,7 +68,9 @@ def test_a_block_that_is_left_out_holds_nothing(name: str, size: int) -> None:
     for h in range(heads):
         for r, row in enumerate(starts):
             for c, column in enumerate(starts):
-                some = dense[h if heads > 1 else slice(None), row : row + size, column : column + size].any()
+                some = dense[
+                    h if heads > 1 else slice(None), row : row + size, column : column + size
+                ].any()
                 assert needed[h, r, c] >= some
                 if type(mask) in (masks.Window, masks.Blocks):
                     assert needed[h, r, c] == some, "and nothing more is computed than must be"
@@ -63,7 +78,9 @@ def test_a_block_that_is_left_out_holds_nothing(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(SPARSE))
 @pytest.mark.parametrize("size", [2, 5])
-def test_blocks_are_eager_forward_and_backward(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_eager_forward_and_backward(
+    name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Queries fewer than keys, that begin inside a block; groups of heads; every position that adds something."""
     monkeypatch.setattr(blocked, "SIZES", (size,))
     for queries in (N, 9, 1):
@@ -71,9 +88,14 @@ def test_blocks_are_eager_forward_and_backward(name: str, size: int, monkeypatch
             made = mechanism(position=position)
             q, k, v = tensors(queries, N, kv_heads=1, requires_grad=True)
             inputs, pull = [q, k, v, *made.parameters()], torch.randn(BATCH, HEADS, queries, WIDTH)
-            found, expected = (attend(q, k, v, made, SPARSE[name], backend=one) for one in ("blocked", "eager"))
+            found, expected = (
+                attend(q, k, v, made, SPARSE[name], backend=one) for one in ("blocked", "eager")
+            )
             torch.testing.assert_close(found, expected, **near)
-            pairs = (torch.autograd.grad(x, inputs, pull, materialize_grads=True) for x in (found, expected))
+            pairs = (
+                torch.autograd.grad(x, inputs, pull, materialize_grads=True)
+                for x in (found, expected)
+            )
             for one, other in zip(*pairs, strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
@@ -103,7 +125,9 @@ def test_blocks_know_the_positions_they_are_given(monkeypatch: pytest.MonkeyPatc
             made = mechanism(position=position)
             for _ in range(2):  # the second time from what is kept
                 found = attend(q, k, v, made, masks.window(3), at, backend="blocked")
-                torch.testing.assert_close(found, attend(q, k, v, made, masks.window(3), at, backend="eager"), **near)
+                torch.testing.assert_close(
+                    found, attend(q, k, v, made, masks.window(3), at, backend="eager"), **near
+                )
 
 
 # --- which is taken ---
@@ -134,13 +158,21 @@ def test_blocks_are_taken_where_enough_is_hidden(mask: Mask, chosen: str) -> Non
     q = long(requires_grad=True)
     assert which_backend(q, q, mask=mask).chosen == chosen
     assert which_backend(q, q, Mechanism(mask=mask)).chosen == chosen
-    assert which_backend(q[:, :, :100], q[:, :, :100], mask=masks.window(2)).chosen == "sdpa", "a short text"
+    assert which_backend(q[:, :, :100], q[:, :, :100], mask=masks.window(2)).chosen == "sdpa", (
+        "a short text"
+    )
     text = str(which_backend(q, q, mask=mask))
     assert f"→ {chosen:<7} can" in text
     if isinstance(mask, masks.Documents):
-        assert "blocked refuses: Documents((1, 600)) hides no blocks of keys that are known beforehand" in text
+        assert (
+            "blocked refuses: Documents((1, 600)) hides no blocks of keys that are known beforehand"
+            in text
+        )
     if isinstance(mask, masks.Causal):
-        assert "blocked refuses: Causal() is no more than causal and padding, of which it would save half at most" in text
+        assert (
+            "blocked refuses: Causal() is no more than causal and padding, of which it would save half at most"
+            in text
+        )
 
 
 class Far(masks.Window):
@@ -186,10 +218,14 @@ class Neither(masks.Either):
 def test_a_mask_of_ones_own_never_runs_on_what_its_parent_tells(make: Callable[[], Mask]) -> None:
     q, mask = long(), make()
     assert which_backend(q, q, mask=mask).chosen != "blocked"
-    torch.testing.assert_close(attend(q, q, q, mask=mask), attend(q, q, q, mask=mask, backend="eager"), **near)
+    torch.testing.assert_close(
+        attend(q, q, q, mask=mask), attend(q, q, q, mask=mask, backend="eager"), **near
+    )
     inside = mask & masks.window(30)  # beside one that tells, what a subclass says is still asked
     assert which_backend(q, q, mask=inside).chosen == "blocked"
-    torch.testing.assert_close(attend(q, q, q, mask=inside), attend(q, q, q, mask=inside, backend="eager"), **near)
+    torch.testing.assert_close(
+        attend(q, q, q, mask=inside), attend(q, q, q, mask=inside, backend="eager"), **near
+    )
 
 
 class Slope(positions.Alibi):
@@ -240,7 +276,9 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda n: masks.window(16) & masks.causal(), lambda n: masks.blocks(n, size=16)], ids=["window", "blocks"]
+    "make",
+    [lambda n: masks.window(16) & masks.causal(), lambda n: masks.blocks(n, size=16)],
+    ids=["window", "blocks"],
 )
 def test_operations_and_memory_are_linear_in_the_length(make: Callable[[int], Mask]) -> None:
     found = []
@@ -274,5 +312,7 @@ def test_dropout_falls_on_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_mask_of_the_table_tells_its_blocks_or_says_nothing() -> None:
     starts = np.arange(0, 6, 2)
-    told = {name for name, mask in mask_examples().items() if mask.needed(starts, starts, 2) is not None}
+    told = {
+        name for name, mask in mask_examples().items() if mask.needed(starts, starts, 2) is not None
+    }
     assert told == {"causal", "window", "blocks"}

@@ -28,7 +28,9 @@ def filled(sizes: list[int], batch: int = 3) -> tuple[KeyValues, Tensor, Tensor]
 
 
 @given(sizes=pieces, inference=st.booleans())
-def test_a_cache_holds_what_was_appended_in_buffers_or_with_gradients(sizes: list[int], inference: bool) -> None:
+def test_a_cache_holds_what_was_appended_in_buffers_or_with_gradients(
+    sizes: list[int], inference: bool
+) -> None:
     with torch.set_grad_enabled(not inference):
         cache, keys, values = filled(sizes)
     assert cache.length == sum(sizes)
@@ -70,7 +72,9 @@ def test_rows_of_a_cache_repeat_move_and_leave(sizes: list[int], rows: list[int]
 @torch.no_grad()
 def test_an_empty_cache_can_be_reordered() -> None:
     cache = KeyValues()
-    moved = cache.reorder(torch.tensor([0, 0])).append(torch.zeros(2, 1, 1, 4), torch.zeros(2, 1, 1, 4))
+    moved = cache.reorder(torch.tensor([0, 0])).append(
+        torch.zeros(2, 1, 1, 4), torch.zeros(2, 1, 1, 4)
+    )
     assert (cache.length, moved.length) == (0, 1)
     assert moved.key.shape == (2, 1, 1, 4)
 
@@ -79,7 +83,12 @@ def test_a_state_reorders_all_its_parts_and_keeps_numbers() -> None:
     cache, keys, _ = filled([3])
     carried = (torch.randn(3, 1, 2), torch.randn(3, 1, 2))
     state = State(
-        carried=carried, caches=[cache], lengths=torch.tensor([5, 6, 7]), inner=State(x=torch.arange(3)), length=4, none=None
+        carried=carried,
+        caches=[cache],
+        lengths=torch.tensor([5, 6, 7]),
+        inner=State(x=torch.arange(3)),
+        length=4,
+        none=None,
     )
     rows = torch.tensor([2, 0, 0, 2])
     moved = state.reorder(rows)
@@ -157,14 +166,18 @@ def test_a_cache_made_in_one_mode_continues_in_another(first: str, then: str) ->
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["append", "reorder"]), st.integers(0, 10), st.integers(1, 4), st.booleans()),
+    st.tuples(
+        st.sampled_from(["append", "reorder"]), st.integers(0, 10), st.integers(1, 4), st.booleans()
+    ),
     min_size=1,
     max_size=25,
 )
 
 
 @given(steps=steps)
-def test_any_tree_of_appends_and_reorders_is_a_tree_of_lists(steps: list[tuple[str, int, int, bool]]) -> None:
+def test_any_tree_of_appends_and_reorders_is_a_tree_of_lists(
+    steps: list[tuple[str, int, int, bool]],
+) -> None:
     found: list[KeyValues] = [KeyValues()]
     model: list[list[list[float]]] = [[[], []]]  # of each cache, of each row, the numbers appended
     for n, (what, which, size, grad) in enumerate(steps):
@@ -187,7 +200,15 @@ def test_any_tree_of_appends_and_reorders_is_a_tree_of_lists(steps: list[tuple[s
 
 MODELS = {
     "transformer": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2},
-    "shared": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 2, "heads": 2, "stack": "shared", "position": "rotary"},
+    "shared": {
+        "family": "transformer",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 2,
+        "heads": 2,
+        "stack": "shared",
+        "position": "rotary",
+    },
     "convolution": {
         "family": "transformer",
         "dim": 8,
@@ -213,7 +234,10 @@ def test_a_state_is_a_value_whatever_the_model(name: str, grad: bool) -> None:
             aside, _ = model.step(torch.tensor([7, 7]), model.step(torch.tensor([8, 9]), state)[1])
             twice, again = model.step(torch.tensor(tokens), state)
             assert torch.equal(once, twice)
-            ahead, later = model.step(torch.tensor([2, 3]), after)[0], model.step(torch.tensor([2, 3]), again)[0]
+            ahead, later = (
+                model.step(torch.tensor([2, 3]), after)[0],
+                model.step(torch.tensor([2, 3]), again)[0],
+            )
             assert torch.equal(ahead, later)
             assert after.length == state.length + 1
             swapped, _ = model.step(torch.tensor(tokens[::-1]), state.reorder(torch.tensor([1, 0])))

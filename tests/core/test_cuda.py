@@ -16,8 +16,12 @@ from saccade.models.builder import Builder
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inductor uses parts of torch that torch calls deprecated
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # and gives advice once per process (TensorFloat32, few multiprocessors)
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning"
+    ),  # inductor uses parts of torch that torch calls deprecated
+    pytest.mark.filterwarnings(
+        "ignore::UserWarning"
+    ),  # and gives advice once per process (TensorFloat32, few multiprocessors)
 ]
 
 LENGTHS = [0, 5, 160]
@@ -38,13 +42,16 @@ MASKS = {
     "padding & causal": masks.padding(LENGTHS) & masks.causal(),
     "window | first": masks.window(3) | masks.padding([1, 1, 1]),
     "a predicate by head": masks.where(lambda b, h, i, j: (h == 0) | (j <= i)),
-    "a matrix by head": masks.matrix(torch.ones(4, 160, 160, dtype=torch.bool).tril(0).index_fill(0, torch.tensor([0]), True)),
+    "a matrix by head": masks.matrix(
+        torch.ones(4, 160, 160, dtype=torch.bool).tril(0).index_fill(0, torch.tensor([0]), True)
+    ),
     "top blocks": masks.top_blocks(16, 2),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "mask", "sizes"), list(itertools.product(MECHANISMS, MASKS, [(160, 160), (1, 160), (130, 160)]))
+    ("name", "mask", "sizes"),
+    list(itertools.product(MECHANISMS, MASKS, [(160, 160), (1, 160), (130, 160)])),
 )
 def test_backends_agree_with_eager_on_a_gpu(name: str, mask: str, sizes: tuple[int, int]) -> None:
     mechanism = MECHANISMS[name]().cuda()
@@ -57,17 +64,31 @@ def test_backends_agree_with_eager_on_a_gpu(name: str, mask: str, sizes: tuple[i
         return (output, *torch.autograd.grad(output.square().sum(), (q, k, v)))
 
     wanted = run("eager")
-    for other in [one for one, backend in backends.all_named() if backend.refuses(call) is None and one != "eager"]:
+    for other in [
+        one
+        for one, backend in backends.all_named()
+        if backend.refuses(call) is None and one != "eager"
+    ]:
         for a, b in zip(wanted, run(other), strict=True):
             assert bool(b.isfinite().all())
             torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)
 
 
 def test_a_record_survives_compilation_on_a_gpu() -> None:
-    values = {"family": "transformer", "dim": 64, "hidden": 64, "depth": 2, "heads": 2, "dropout": 0.0}
+    values = {
+        "family": "transformer",
+        "dim": 64,
+        "hidden": 64,
+        "depth": 2,
+        "heads": 2,
+        "dropout": 0.0,
+    }
     model = Builder(values).make(Seq2Seq, 50, 60).cuda().eval()
     compiled = torch.compile(model)
-    source, target = torch.randint(4, 50, (4, 12), device="cuda"), torch.randint(4, 60, (4, 9), device="cuda")
+    source, target = (
+        torch.randint(4, 50, (4, 12), device="cuda"),
+        torch.randint(4, 60, (4, 9), device="cuda"),
+    )
     lengths = torch.tensor([12, 7, 3, 1], device="cuda")
     with torch.no_grad():
         before = compiled(source, lengths, target)
@@ -76,7 +97,9 @@ def test_a_record_survives_compilation_on_a_gpu() -> None:
         with record(model) as plain:
             model(source, lengths, target)
     torch.testing.assert_close(before, during)
-    torch.testing.assert_close(seen["decoder.1.cross"].weights(), plain["decoder.1.cross"].weights(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        seen["decoder.1.cross"].weights(), plain["decoder.1.cross"].weights(), rtol=1e-3, atol=1e-4
+    )
 
 
 def test_graphs_that_are_garbage_do_not_end_a_capture() -> None:

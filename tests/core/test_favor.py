@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade.core import Mechanism, attend, masks, normalizers, record, scores, weights, which_backend
+from saccade.core import (
+    Mechanism,
+    attend,
+    masks,
+    normalizers,
+    record,
+    scores,
+    weights,
+    which_backend,
+)
 from saccade.core.backends.linear import CHUNK
 from saccade.core.scores import Favor
 from saccade.errors import SaccadeError
@@ -50,8 +59,12 @@ def test_the_estimate_of_the_kernel_is_unbiased() -> None:
     score = Favor(width, blocks * width).double()
     q, k = (0.5 * torch.randn(3, width, dtype=torch.float64) for _ in range(2))
     exact = (q @ k.T / math.sqrt(width)).exp()
-    each = [score.logarithms(x).exp().unflatten(-1, (blocks, width)).transpose(0, 1) for x in (q, k)]
-    found = each[0] @ each[1].transpose(-2, -1) / width  # one estimate per block, which was drawn apart from the others
+    each = [
+        score.logarithms(x).exp().unflatten(-1, (blocks, width)).transpose(0, 1) for x in (q, k)
+    ]
+    found = (
+        each[0] @ each[1].transpose(-2, -1) / width
+    )  # one estimate per block, which was drawn apart from the others
     error = found.std(0) / math.sqrt(blocks)
     assert ((found.mean(0) - exact).abs() < 4 * error).all()
     assert (error < 0.02 * exact).all(), "the draws are enough to see a bias"
@@ -67,15 +80,25 @@ def test_it_becomes_softmax_attention_as_features_grow() -> None:
         errors.append((attend(q, k, v, made, masks.causal()) - exact).square().mean().sqrt().item())
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.02 < errors[0]
-    assert errors[1] / errors[3] > 4, "the error falls about as the root of the number of features: here by 11"
+    assert errors[1] / errors[3] > 4, (
+        "the error falls about as the root of the number of features: here by 11"
+    )
 
 
 @pytest.mark.parametrize("size", [1, CHUNK - 1, CHUNK, 2 * CHUNK + 5])
 @pytest.mark.parametrize("before", [0, 70])
-@pytest.mark.parametrize("mask", [masks.causal(), masks.causal() & masks.padding([3, 60]), masks.padding([1, 9])], ids=str)
-def test_the_linear_backend_is_eager_at_every_border_of_chunks(size: int, before: int, mask: masks.Mask) -> None:
+@pytest.mark.parametrize(
+    "mask",
+    [masks.causal(), masks.causal() & masks.padding([3, 60]), masks.padding([1, 9])],
+    ids=str,
+)
+def test_the_linear_backend_is_eager_at_every_border_of_chunks(
+    size: int, before: int, mask: masks.Mask
+) -> None:
     made, qkv = performer(8, 20).double(), [x.requires_grad_() for x in some(size, size + before)]
-    assert which_backend(*qkv[:2], made, mask).chosen == ("linear" if size + before > 20 else "eager")
+    assert which_backend(*qkv[:2], made, mask).chosen == (
+        "linear" if size + before > 20 else "eager"
+    )
     found, pull = {}, torch.randn(2, 3, size, 8, dtype=torch.float64)
     for backend in ("linear", "eager"):
         output = attend(*qkv, made, mask, backend=backend)
@@ -87,7 +110,9 @@ def test_the_linear_backend_is_eager_at_every_border_of_chunks(size: int, before
 def test_a_chunk_grows_with_the_features() -> None:
     made, qkv = performer(8, 300).double(), some(400, 450)
     expected = attend(*qkv, made, masks.causal(), backend="eager")
-    torch.testing.assert_close(attend(*qkv, made, masks.causal(), backend="linear"), expected, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(
+        attend(*qkv, made, masks.causal(), backend="linear"), expected, rtol=1e-9, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
@@ -103,10 +128,14 @@ def test_weights_are_finite_and_sum_to_one_at_any_size_of_queries_and_keys(scale
 def test_other_normalizers_are_refused_with_a_sentence() -> None:
     with pytest.raises(SaccadeError, match=r"known up to one factor per row.*; use normalize=sum"):
         Mechanism(Favor(8))
-    with pytest.raises(SaccadeError, match=r"expects vectors of width 8, got 4; build it with that width"):
+    with pytest.raises(
+        SaccadeError, match=r"expects vectors of width 8, got 4; build it with that width"
+    ):
         attend(*some(3, 3, 4), performer(8).double())
     with pytest.raises(SaccadeError, match="use normalize=sum"):
-        Builder({"family": "transformer-decoder", "dim": 8, "heads": 2, "score": "favor"}).make(CausalLM, 11)
+        Builder({"family": "transformer-decoder", "dim": 8, "heads": 2, "score": "favor"}).make(
+            CausalLM, 11
+        )
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -120,7 +149,9 @@ def test_operations_are_linear_in_the_length(causal: bool) -> None:
         tokens, values = 2 * 3 * size, width + 1  # the last column of the values is the sum
         expected = 2 * 2 * tokens * width * features + 2 * 2 * tokens * features * values
         if causal:  # each chunk's scores and their values; the last chunk's prefix sum is not needed, the first is empty
-            expected += 2 * tokens * CHUNK * (features + values) - 2 * 2 * 3 * CHUNK * features * values
+            expected += (
+                2 * tokens * CHUNK * (features + values) - 2 * 2 * 3 * CHUNK * features * values
+            )
         assert counts[-1] == expected
     assert counts[1] < 2.02 * counts[0]
     assert sum(p.numel() for p in made.parameters()) == 0, "its features are drawn, not learned"

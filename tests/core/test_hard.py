@@ -9,7 +9,18 @@ import torch
 from core_helpers import tensors
 from torch import Tensor
 
-from saccade.core import Mechanism, attend, auxiliary_losses, backends, masks, positions, record, scores, weights, which_backend
+from saccade.core import (
+    Mechanism,
+    attend,
+    auxiliary_losses,
+    backends,
+    masks,
+    positions,
+    record,
+    scores,
+    weights,
+    which_backend,
+)
 from saccade.core.attention import pose
 from saccade.core.normalizers import Hard, Softmax
 from saccade.errors import SaccadeError
@@ -18,7 +29,9 @@ from saccade.layers.multihead_attention import MultiHeadAttention
 ALLOWED = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]]).bool().view(1, 1, 3, 5)
 
 
-def left_by(part: Hard, given: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, auxiliary_losses.Sample]:
+def left_by(
+    part: Hard, given: Tensor, allowed: Tensor | None = None
+) -> tuple[Tensor, auxiliary_losses.Sample]:
     with auxiliary_losses.collect() as left:
         found = part(given, allowed)
     [sample] = left.samples
@@ -62,7 +75,9 @@ def test_expected_reads_the_softmax_in_use_and_samples_in_training() -> None:
     assert ((plain == 0) | (plain == 1)).all()
 
 
-def test_log_probabilities_and_entropies_are_left_for_each_query_and_nothing_where_there_is_no_place() -> None:
+def test_log_probabilities_and_entropies_are_left_for_each_query_and_nothing_where_there_is_no_place() -> (
+    None
+):
     given = torch.randn(2, 2, 3, 5, dtype=torch.float64, requires_grad=True)
     part = Hard(soft=0.0)
     found, sample = left_by(part, given, ALLOWED)
@@ -73,13 +88,17 @@ def test_log_probabilities_and_entropies_are_left_for_each_query_and_nothing_whe
                 places = ALLOWED[0, 0, query].nonzero().flatten().tolist()
                 row = [given[b, head, query, j].item() for j in places]
                 chances = [math.exp(s) / sum(map(math.exp, row)) for s in row]
-                taken = [c for j, c in zip(places, chances, strict=True) if found[b, head, query, j] == 1]
+                taken = [
+                    c for j, c in zip(places, chances, strict=True) if found[b, head, query, j] == 1
+                ]
                 assert len(taken) == (query != 1)
                 log_prob += sum(map(math.log, taken))
                 entropy -= sum(c * math.log(c) for c in chances)
             assert sample.log_prob[b, query].item() == pytest.approx(log_prob, abs=1e-12)
             assert sample.entropy[b, query].item() == pytest.approx(entropy, abs=1e-12)
-    [gradient] = torch.autograd.grad(sample.log_prob.sum() + sample.entropy.sum(), [given], retain_graph=True)
+    [gradient] = torch.autograd.grad(
+        sample.log_prob.sum() + sample.entropy.sum(), [given], retain_graph=True
+    )
     assert torch.isfinite(gradient).all()
     assert (gradient[:, :, 1] == 0).all()
     assert (gradient.masked_select(~ALLOWED.expand_as(gradient)) == 0).all()
@@ -127,7 +146,9 @@ def test_a_record_shows_the_places_that_were_sampled_and_changes_nothing() -> No
     layer.eval()
     with record(layer) as seen:
         found = layer(x)
-    torch.testing.assert_close(layer.out((seen["attention"].weights() @ values).transpose(1, 2).flatten(2)), found)
+    torch.testing.assert_close(
+        layer.out((seen["attention"].weights() @ values).transpose(1, 2).flatten(2)), found
+    )
 
 
 def test_dropout_falls_on_the_chosen_place() -> None:
@@ -150,7 +171,9 @@ def test_only_eager_runs_it_in_training_and_a_place_is_gathered_in_use() -> None
             attend(q, k, v, made, backend=name)
     assert which_backend(q, k, made).chosen == "eager"
     assert which_backend(q, k, made.eval()).chosen == "gather"
-    assert which_backend(q, k, made.train()).chosen == "eager", "what was chosen for use does not hold in training"
+    assert which_backend(q, k, made.train()).chosen == "eager", (
+        "what was chosen for use does not hold in training"
+    )
     for name in ("sdpa", "flex", "linear"):
         with pytest.raises(SaccadeError, match=f"backend '{name}' refuses"):
             attend(q, k, v, made.eval(), backend=name)
@@ -159,7 +182,11 @@ def test_only_eager_runs_it_in_training_and_a_place_is_gathered_in_use() -> None
 REFUSALS = [
     (Mechanism(), 0.0, "the normalizer is not hard"),
     (Mechanism(normalize=Hard()), 0.0, "in training, what is sampled is learned by its weights"),
-    (Mechanism(normalize=Hard(), position=positions.Shaw(4)).eval(), 0.0, "the position adds to the values"),
+    (
+        Mechanism(normalize=Hard(), position=positions.Shaw(4)).eval(),
+        0.0,
+        "the position adds to the values",
+    ),
     (Mechanism(normalize=Hard()).eval(), 0.1, "dropout falls on weights"),
 ]
 
@@ -186,13 +213,19 @@ def test_a_normalizer_of_ones_own_is_not_gathered() -> None:
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_gathered_places_are_eager_with_shared_heads_masks_and_gradients_of_values(kv_heads: int) -> None:
+def test_gathered_places_are_eager_with_shared_heads_masks_and_gradients_of_values(
+    kv_heads: int,
+) -> None:
     q, k, v = tensors(queries=3, heads=4, kv_heads=kv_heads, requires_grad=True)
     mask = masks.matrix(torch.tensor([[1, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 1, 1, 1, 1]]))
     for score in (scores.ScaledDot(), scores.Additive(4, 4, heads=4)):
         made = Mechanism(score, Hard()).eval()
-        found, expected = (attend(q, k, v, made, mask, backend=name) for name in ("gather", "eager"))
+        found, expected = (
+            attend(q, k, v, made, mask, backend=name) for name in ("gather", "eager")
+        )
         assert torch.equal(found, expected)
         assert (found[:, :, 1] == 0).all()
-        for one, other in zip(*(torch.autograd.grad(x.square().sum(), [v]) for x in (found, expected)), strict=True):
+        for one, other in zip(
+            *(torch.autograd.grad(x.square().sum(), [v]) for x in (found, expected)), strict=True
+        ):
             torch.testing.assert_close(one, other)

@@ -19,7 +19,9 @@ def count(mask: masks.Mask, sizes: object = 1) -> int:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: masks.causal() & masks.window(2), lambda: masks.blocks(64, 16), masks.full], ids=["both", "blocks", "full"]
+    "make",
+    [lambda: masks.causal() & masks.window(2), lambda: masks.blocks(64, 16), masks.full],
+    ids=["both", "blocks", "full"],
 )
 def test_the_same_mask_is_planned_once(make: type[masks.Mask]) -> None:
     mask = make()
@@ -41,7 +43,9 @@ def test_a_changed_tensor_is_noticed() -> None:
 
 def test_a_function_of_ones_own_is_asked_again() -> None:
     class Mine(masks.Mask):
-        def __call__(self, b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        def __call__(
+            self, b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor
+        ) -> torch.Tensor:
             return j <= i
 
     assert count(masks.where(lambda b, h, i, j: j <= i)) == 2
@@ -74,5 +78,7 @@ def test_a_mask_changed_between_two_calls_of_attend_counts() -> None:
     first = attend(q, q, q, mask=mask)
     mask.first.values[0] = 8  # type: ignore[attr-defined]
     second = attend(q, q, q, mask=mask)
-    torch.testing.assert_close(second, attend(q, q, q, mask=mask, backend="eager"), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        second, attend(q, q, q, mask=mask, backend="eager"), rtol=1e-4, atol=1e-5
+    )
     assert not torch.equal(first, second)

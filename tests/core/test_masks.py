@@ -29,13 +29,21 @@ EXAMPLES: dict[str, tuple[Mask, Predicate]] = {
     "prefix": (masks.prefix(LENGTHS), lambda b, h, i, j: j <= i or j < LENGTHS[b]),
     "documents": (masks.documents(IDS), lambda b, h, i, j: IDS[b][i] == IDS[b][j]),
     "matrix": (masks.matrix(EDGES), lambda b, h, i, j: EDGES[i][j] == 1),
-    "blocks": (masks.blocks(KEYS, size=1, window=1, globals=0, random=0), lambda b, h, i, j: abs(i - j) <= 1),
-    "where": (masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 == b), lambda b, h, i, j: (i + 2 * j + h) % 3 == b),
+    "blocks": (
+        masks.blocks(KEYS, size=1, window=1, globals=0, random=0),
+        lambda b, h, i, j: abs(i - j) <= 1,
+    ),
+    "where": (
+        masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 == b),
+        lambda b, h, i, j: (i + 2 * j + h) % 3 == b,
+    ),
 }
 # windows of 2 × 3 over a grid of 2 × 6 that was rolled by one row and one column: who came from the other end sees only such
 EXAMPLES["shifted-windows"] = (
     ShiftedWindows((2, 6), (2, 3), (1, 1)),
-    lambda b, h, i, j: ((i // 3 == 1) == (j // 3 == 1)) and ((3 * b + i % 3 == 5) == (3 * b + j % 3 == 5)),
+    lambda b, h, i, j: (
+        ((i // 3 == 1) == (j // 3 == 1)) and ((3 * b + i % 3 == 5) == (3 * b + j % 3 == 5))
+    ),
 )
 names = st.sampled_from(sorted(EXAMPLES))
 
@@ -67,7 +75,9 @@ def test_a_mask_is_its_predicate_also_for_the_last_queries_alone(name: str, quer
 
 
 @given(first=names, second=names, third=names, queries=st.integers(1, KEYS))
-def test_masks_combine_as_their_predicates_do(first: str, second: str, third: str, queries: int) -> None:
+def test_masks_combine_as_their_predicates_do(
+    first: str, second: str, third: str, queries: int
+) -> None:
     (a, is_a), (b, is_b), (c, is_c) = EXAMPLES[first], EXAMPLES[second], EXAMPLES[third]
     mask = (a & b) | c
     expected = by_loops(lambda *at: (is_a(*at) and is_b(*at)) or is_c(*at), queries)
@@ -99,10 +109,14 @@ def test_the_opposite_of_a_mask(name: str, queries: int) -> None:
     by_matrix = attend(q, k, k, mask=masks.matrix(torch.tensor(wanted)))
     for backend in (None, "eager", "sdpa"):
         torch.testing.assert_close(attend(q, k, k, mask=~mask, backend=backend), by_matrix)
-        torch.testing.assert_close(attend(q, k, k, Mechanism(mask=~mask), backend=backend), by_matrix)
+        torch.testing.assert_close(
+            attend(q, k, k, Mechanism(mask=~mask), backend=backend), by_matrix
+        )
     rows = torch.tensor([1, 0, 1])
     turned = (~mask).prepare(*sizes).reorder(rows)
-    assert np.array_equal(turned.dense(3, HEADS, queries, KEYS).expand(3, HEADS, queries, KEYS).numpy(), wanted[rows])
+    assert np.array_equal(
+        turned.dense(3, HEADS, queries, KEYS).expand(3, HEADS, queries, KEYS).numpy(), wanted[rows]
+    )
 
 
 def test_full_disappears_in_a_combination() -> None:
@@ -116,11 +130,17 @@ def test_full_disappears_in_a_combination() -> None:
 
 def test_masks_are_written_as_they_are_made() -> None:
     assert repr(masks.causal() & masks.window(1, 2)) == "(Causal() & Window(1, 2))"
-    assert repr(masks.padding([3, 4]) | masks.full() & masks.prefix([1])) == "(Padding((2,)) | Prefix((1,)))"
+    assert (
+        repr(masks.padding([3, 4]) | masks.full() & masks.prefix([1]))
+        == "(Padding((2,)) | Prefix((1,)))"
+    )
     assert masks.causal is masks.Causal is masks.table["causal"]
 
 
-@pytest.mark.parametrize("shape", [(4, 6), (HEADS, 4, 6), (1, 4, 6), (BATCH, HEADS, 4, 6), (1, HEADS, 4, 6), (BATCH, 1, 4, 6)])
+@pytest.mark.parametrize(
+    "shape",
+    [(4, 6), (HEADS, 4, 6), (1, 4, 6), (BATCH, HEADS, 4, 6), (1, HEADS, 4, 6), (BATCH, 1, 4, 6)],
+)
 def test_a_matrix_may_have_two_three_or_four_dimensions(shape: tuple[int, ...]) -> None:
     allowed = torch.rand(shape) < 0.5
     expected = allowed.view((1,) * (4 - len(shape)) + shape).expand(BATCH, HEADS, 4, 6)
@@ -128,7 +148,9 @@ def test_a_matrix_may_have_two_three_or_four_dimensions(shape: tuple[int, ...]) 
     np.testing.assert_array_equal(dense(masks.matrix(allowed.long()), 4, 6), expected)
 
 
-def test_a_square_matrix_over_all_positions_serves_the_first_positions_and_the_last_queries() -> None:
+def test_a_square_matrix_over_all_positions_serves_the_first_positions_and_the_last_queries() -> (
+    None
+):
     allowed = torch.rand(8, 8) < 0.5
     np.testing.assert_array_equal(dense(masks.matrix(allowed), 5, 5)[0, 0], allowed[:5, :5])
     np.testing.assert_array_equal(dense(masks.matrix(allowed), 2, 5)[0, 0], allowed[3:5, :5])
@@ -143,7 +165,9 @@ def test_a_matrix_may_have_more_queries_than_keys() -> None:
 
 
 @given(left=st.integers(0, 5), right=st.integers(0, 5), keys=st.integers(1, 9), data=st.data())
-def test_attention_over_a_window_is_attention_under_the_dense_band(left: int, right: int, keys: int, data: st.DataObject) -> None:
+def test_attention_over_a_window_is_attention_under_the_dense_band(
+    left: int, right: int, keys: int, data: st.DataObject
+) -> None:
     queries = data.draw(st.integers(1, keys))
     q, k = torch.randn(1, 2, queries, 4), torch.randn(1, 2, keys, 4)
     band = torch.ones(keys, keys, dtype=torch.bool).tril(right).triu(-left)[keys - queries :]
@@ -167,12 +191,14 @@ def test_the_structure_of_big_birds_blocks() -> None:
         assert near <= seen
         assert len(seen - near) == random
     assert torch.equal(mask.values, masks.blocks(64, size, window, first, random, seed=5).values)
-    assert not torch.equal(mask.values, masks.blocks(64, size, window, first, random, seed=6).values)
+    assert not torch.equal(
+        mask.values, masks.blocks(64, size, window, first, random, seed=6).values
+    )
     np.testing.assert_array_equal(dense(mask, 3, 50)[0, 0], whole[47:50, :50])
 
 
 def test_each_head_of_each_layer_draws_its_own_random_blocks() -> None:
-    make = lambda **more: masks.blocks(60, 4, globals=1, last=1, random=2, seed=3, **more)  # noqa: E731
+    make = lambda **more: masks.blocks(60, 4, globals=1, last=1, random=2, seed=3, **more)
     known = masks.blocks(60, 4, window=1, globals=1, last=1, random=0).values[0]
     patterns = [one for n in range(3) for one in make(heads=4, n=n).values]
     for one in patterns:
@@ -193,7 +219,9 @@ def test_each_head_of_each_layer_draws_its_own_random_blocks() -> None:
     needed = make(heads=4).needed(np.arange(0, 60, 6), np.arange(0, 60, 6), 6)
     cells = whole[0].reshape(4, 10, 6, 10, 6).any(4).any(2)
     np.testing.assert_array_equal(needed, cells.numpy())
-    with pytest.raises(SaccadeError, match="draws blocks for 4 heads, got 3; build it with heads=3"):
+    with pytest.raises(
+        SaccadeError, match="draws blocks for 4 heads, got 3; build it with heads=3"
+    ):
         make(heads=4).dense(1, 3, 60, 60)
     with pytest.raises(SaccadeError, match="at most 23,170 blocks"):
         masks.blocks(23_171, 1, heads=8)
@@ -218,20 +246,52 @@ def test_a_mask_moves_with_its_tensor() -> None:
 
 
 WRONG: list[tuple[str, Callable[[], object], str]] = [
-    ("negative window", lambda: masks.window(-1), "must reach 0 or more positions to each side, got -1 and -1"),
-    ("negative right", lambda: masks.window(1, -2), "0 or more positions to each side, got 1 and -2"),
-    ("floating mask", lambda: masks.matrix(torch.rand(3, 3)), "must be booleans or 0/1 integers .* got floating-point numbers"),
-    ("one dimension", lambda: masks.matrix([1, 0]), r"must be Q × K, H × Q × K or B × H × Q × K, got shape \(2,\)"),
+    (
+        "negative window",
+        lambda: masks.window(-1),
+        "must reach 0 or more positions to each side, got -1 and -1",
+    ),
+    (
+        "negative right",
+        lambda: masks.window(1, -2),
+        "0 or more positions to each side, got 1 and -2",
+    ),
+    (
+        "floating mask",
+        lambda: masks.matrix(torch.rand(3, 3)),
+        "must be booleans or 0/1 integers .* got floating-point numbers",
+    ),
+    (
+        "one dimension",
+        lambda: masks.matrix([1, 0]),
+        r"must be Q × K, H × Q × K or B × H × Q × K, got shape \(2,\)",
+    ),
     ("ragged", lambda: masks.matrix([[1, 0], [1]]), "lists of equal lengths, got list"),
-    ("text", lambda: masks.padding("long"), "lengths must be a tensor, or lists of equal lengths, got str"),
+    (
+        "text",
+        lambda: masks.padding("long"),
+        "lengths must be a tensor, or lists of equal lengths, got str",
+    ),
     (
         "lengths in two dimensions",
         lambda: masks.padding([[1], [2]]),
         r"lengths must be whole numbers in 1 dimension\(s\), got shape \(2, 1\)",
     ),
-    ("floating lengths", lambda: masks.prefix([1.5]), "lengths must be whole numbers .* of torch.float32"),
-    ("booleans for lengths", lambda: masks.padding(torch.tensor([True, False])), "must be whole numbers .* of torch.bool"),
-    ("documents in one dimension", lambda: masks.documents([1, 2]), "document ids must be whole numbers in 2 dimension"),
+    (
+        "floating lengths",
+        lambda: masks.prefix([1.5]),
+        "lengths must be whole numbers .* of torch.float32",
+    ),
+    (
+        "booleans for lengths",
+        lambda: masks.padding(torch.tensor([True, False])),
+        "must be whole numbers .* of torch.bool",
+    ),
+    (
+        "documents in one dimension",
+        lambda: masks.documents([1, 2]),
+        "document ids must be whole numbers in 2 dimension",
+    ),
     ("blocks of nothing", lambda: masks.blocks(10, 0), "blocks of 0 over 10 positions"),
     ("negative random blocks", lambda: masks.blocks(10, 2, random=-1), "random -1"),
     (
@@ -249,15 +309,51 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
         lambda: masks.matrix(torch.ones(2, 4, 4).bool()).dense(1, 3, 4, 4),
         "and 2 heads, got batch 1 and 3 heads; give 1 for all",
     ),
-    ("few documents", lambda: masks.documents([[1, 2]]).dense(1, 1, 3, 3), "given for 2 positions, got 3 keys; give one per key"),
-    ("few blocks", lambda: masks.blocks(8, 4).dense(1, 1, 9, 9), "covers 8 positions, got 9; raise `length`"),
-    ("small matrix", lambda: masks.matrix(torch.ones(4, 4).bool()).dense(1, 1, 5, 5), "mask is 4 × 4, the scores are 5 × 5"),
-    ("wrong rows", lambda: masks.matrix(torch.ones(2, 5).bool()).dense(1, 1, 3, 5), "give one row per query, one column per key"),
-    ("square, too few keys", lambda: masks.matrix(torch.ones(5, 5).bool()).dense(1, 1, 5, 3), "the scores are 5 × 3"),
-    ("inside a prepared one", lambda: (masks.causal() & masks.padding([1]).prepare(1, 1, 3, 3)).dense(2, 1, 3, 3), "batch of 1"),
-    ("a tensor", lambda: masks.causal() & torch.ones(3, 3).bool(), "combined with another mask, got Tensor; .* masks.matrix"),
-    ("a function", lambda: masks.causal() | (lambda b, h, i, j: j > i), "got function; .* masks.where"),  # type: ignore[operator]
-    ("a function first", lambda: (lambda b, h, i, j: j > i) & masks.causal(), "got function; .* masks.where"),  # type: ignore[operator]
+    (
+        "few documents",
+        lambda: masks.documents([[1, 2]]).dense(1, 1, 3, 3),
+        "given for 2 positions, got 3 keys; give one per key",
+    ),
+    (
+        "few blocks",
+        lambda: masks.blocks(8, 4).dense(1, 1, 9, 9),
+        "covers 8 positions, got 9; raise `length`",
+    ),
+    (
+        "small matrix",
+        lambda: masks.matrix(torch.ones(4, 4).bool()).dense(1, 1, 5, 5),
+        "mask is 4 × 4, the scores are 5 × 5",
+    ),
+    (
+        "wrong rows",
+        lambda: masks.matrix(torch.ones(2, 5).bool()).dense(1, 1, 3, 5),
+        "give one row per query, one column per key",
+    ),
+    (
+        "square, too few keys",
+        lambda: masks.matrix(torch.ones(5, 5).bool()).dense(1, 1, 5, 3),
+        "the scores are 5 × 3",
+    ),
+    (
+        "inside a prepared one",
+        lambda: (masks.causal() & masks.padding([1]).prepare(1, 1, 3, 3)).dense(2, 1, 3, 3),
+        "batch of 1",
+    ),
+    (
+        "a tensor",
+        lambda: masks.causal() & torch.ones(3, 3).bool(),
+        "combined with another mask, got Tensor; .* masks.matrix",
+    ),
+    (
+        "a function",
+        lambda: masks.causal() | (lambda b, h, i, j: j > i),
+        "got function; .* masks.where",
+    ),  # type: ignore[operator]
+    (
+        "a function first",
+        lambda: (lambda b, h, i, j: j > i) & masks.causal(),
+        "got function; .* masks.where",
+    ),  # type: ignore[operator]
     (
         "and between masks",
         lambda: masks.causal() and masks.window(1),
@@ -268,21 +364,33 @@ WRONG: list[tuple[str, Callable[[], object], str]] = [
         lambda: masks.where(lambda b, h, i, j: j <= i and j > 0).dense(1, 1, 3, 3),  # type: ignore[arg-type, return-value]
         "line .* asks whether a whole tensor is true; write & and | for `and` and `or`",
     ),
-    ("inside a pair", lambda: (masks.causal() & masks.padding([1])).dense(2, 1, 3, 3), "batch of 1"),
+    (
+        "inside a pair",
+        lambda: (masks.causal() & masks.padding([1])).dense(2, 1, 3, 3),
+        "batch of 1",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
-def test_what_is_not_a_mask_or_does_not_fit_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "sentence"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
+)
+def test_what_is_not_a_mask_or_does_not_fit_is_answered_with_a_sentence(
+    make: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises(SaccadeError, match=sentence):
         make()
 
 
-@pytest.mark.parametrize("mask", [masks.causal(), masks.window(3), masks.prefix([1]), masks.causal() & masks.padding([2])])
+@pytest.mark.parametrize(
+    "mask",
+    [masks.causal(), masks.window(3), masks.prefix([1]), masks.causal() & masks.padding([2])],
+)
 def test_a_mask_that_compares_positions_needs_no_more_queries_than_keys(mask: Mask) -> None:
     q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
     with pytest.raises(
-        SaccadeError, match=r"compares positions and needs Q ≤ K, got 5 queries and 3 keys; use a mask on keys alone"
+        SaccadeError,
+        match=r"compares positions and needs Q ≤ K, got 5 queries and 3 keys; use a mask on keys alone",
     ):
         attend(q, k, k, mask=mask)
     assert attend(q, k, k, mask=masks.padding([2])).shape == (1, 1, 5, 4)

@@ -39,7 +39,9 @@ def by_threshold(weight: Callable[[float, float], float]) -> Callable[[np.ndarra
 FORMULAS: dict[str, Callable[[np.ndarray], list[float]]] = {
     "softmax": softmax,
     "relu": lambda row: [max(s, 0.0) for s in row],
-    "relu-sum": lambda row: [max(s + 1, 0.0) / max(1.0, sum(max(t + 1, 0.0) for t in row)) for s in row],
+    "relu-sum": lambda row: [
+        max(s + 1, 0.0) / max(1.0, sum(max(t + 1, 0.0) for t in row)) for s in row
+    ],
     "sigmoid": lambda row: [1 / (1 + math.exp(-s)) for s in row],
     "sum": lambda row: [s / sum(row) for s in row],
     "sparsemax": by_threshold(lambda s, t: max(s - t, 0.0)),
@@ -47,7 +49,9 @@ FORMULAS: dict[str, Callable[[np.ndarray], list[float]]] = {
     "entmax-1.5": lambda row: by_threshold(lambda s, t: max(s - t, 0.0) ** 2)(row / 2),
 }
 ALL = normalizers.table.names()
-SMOOTH = [name for name in ALL if not normalizers.table[name].samples]  # the place of the largest score jumps
+SMOOTH = [
+    name for name in ALL if not normalizers.table[name].samples
+]  # the place of the largest score jumps
 PEERS = {"sparsemax": entmax.sparsemax, "entmax-1.5": entmax.entmax15}
 
 
@@ -82,11 +86,15 @@ def test_weights_are_the_formula_where_allowed_and_zero_elsewhere(name: str, mas
         kept = allowed[row]
         assert (found[row][~kept] == 0).all()
         expected = FORMULAS[name](scores[row][kept].numpy())
-        np.testing.assert_allclose(found[row][kept].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            found[row][kept].detach().numpy(), expected, rtol=1e-9, atol=1e-12
+        )
 
 
 def test_relu_sum_divides_by_sums_above_one_alone() -> None:
-    scores = torch.tensor([[-0.6, -0.7, -3.0], [-0.5, 0.5, 1.0]], dtype=torch.float64)  # sums of 0.7 and 4 after the offset
+    scores = torch.tensor(
+        [[-0.6, -0.7, -3.0], [-0.5, 0.5, 1.0]], dtype=torch.float64
+    )  # sums of 0.7 and 4 after the offset
     expected = torch.tensor([[0.4, 0.3, 0.0], [0.125, 0.375, 0.5]], dtype=torch.float64)
     torch.testing.assert_close(made("relu-sum")(scores), expected)
 
@@ -101,23 +109,31 @@ def test_gradients_with_a_mask_an_empty_row_and_without(name: str) -> None:
     assert torch.autograd.gradcheck(lambda s: normalize(s, allowed), (scores,))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules of forward mode
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # PyTorch's own rules of forward mode
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivatives_and_those_in_forward_mode(name: str, masked: bool) -> None:
     """Away from where the support changes: no score is nearer to a threshold than the numeric derivatives step."""
     scores, normalize = scores_for(name, 2, 3, 6).requires_grad_(), made(name)
     allowed = some_mask(2, 3, 6) if masked else None
-    function = lambda s: normalize(s, allowed)  # noqa: E731
-    assert torch.autograd.gradcheck(function, (scores,), check_forward_ad=True, check_batched_grad=True)
+    function = lambda s: normalize(s, allowed)
+    assert torch.autograd.gradcheck(
+        function, (scores,), check_forward_ad=True, check_batched_grad=True
+    )
     assert torch.autograd.gradgradcheck(function, (scores,))
     plain, along = scores.detach(), torch.randn_like(scores)
     _, moved = torch.func.jvp(function, (plain,), (along,))
     step = 1e-6 * along
-    torch.testing.assert_close(moved, (function(plain + step) - function(plain - step)) / 2e-6, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        moved, (function(plain + step) - function(plain - step)) / 2e-6, rtol=1e-5, atol=1e-7
+    )
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules of forward mode
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # PyTorch's own rules of forward mode
 @pytest.mark.parametrize("name", sorted(PEERS))
 def test_the_curvature_of_a_sparse_row_by_hand(name: str) -> None:
     """On the support {0, 1}, with d = s_0 − s_1: sparsemax is (1 + d)/2 and straight; entmax-1.5 solves r² + (r − d/2)² = 1, p = r²."""
@@ -125,10 +141,17 @@ def test_the_curvature_of_a_sparse_row_by_hand(name: str) -> None:
     found = torch.func.hessian(lambda s: made(name)(s)[0])(scores.detach())
     (slope,) = torch.autograd.grad(made(name)(scores)[0], scores, create_graph=True)
     again = torch.stack(
-        [torch.autograd.grad(one, scores, retain_graph=True)[0] if one.requires_grad else scores * 0 for one in slope]
+        [
+            torch.autograd.grad(one, scores, retain_graph=True)[0]
+            if one.requires_grad
+            else scores * 0
+            for one in slope
+        ]
     )
     d, step = 0.3, 1e-4
-    first = lambda d: ((d / 2 + math.sqrt(2 - d * d / 4)) / 2) ** 2 if name == "entmax-1.5" else (1 + d) / 2  # noqa: E731
+    first = lambda d: (
+        ((d / 2 + math.sqrt(2 - d * d / 4)) / 2) ** 2 if name == "entmax-1.5" else (1 + d) / 2
+    )
     bent = (first(d + step) - 2 * first(d) + first(d - step)) / step**2
     expected = torch.zeros(4, 4, dtype=torch.float64)
     expected[:2, :2] = bent * torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
@@ -142,15 +165,20 @@ def test_rows_are_mapped_and_have_gradients_of_their_own(name: str, masked: bool
     scores, normalize = scores_for(name, 4, 3, 7), made(name)
     allowed = some_mask(4, 3, 7) if masked else torch.ones(4, 3, 7, dtype=torch.bool)
     pull = torch.randn(7, dtype=torch.float64)
-    value = lambda s, a: (normalize(s, a) * pull).sum()  # noqa: E731
+    value = lambda s, a: (normalize(s, a) * pull).sum()
     torch.testing.assert_close(torch.vmap(normalize)(scores, allowed), normalize(scores, allowed))
     found = torch.vmap(torch.func.grad(value))(scores, allowed)
-    torch.testing.assert_close(found, torch.stack([torch.func.grad(value)(*one) for one in zip(scores, allowed, strict=True)]))
+    torch.testing.assert_close(
+        found,
+        torch.stack([torch.func.grad(value)(*one) for one in zip(scores, allowed, strict=True)]),
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["softmax", *sorted(PEERS)])
-def test_a_score_that_is_no_number_makes_its_row_none_and_leaves_the_others(name: str, bad: float) -> None:
+def test_a_score_that_is_no_number_makes_its_row_none_and_leaves_the_others(
+    name: str, bad: float
+) -> None:
     scores = torch.randn(4, 5)
     scores[0, 2], scores[1, :], scores[2, 3] = bad, bad, -math.inf
     scores.requires_grad_()
@@ -185,7 +213,9 @@ def test_sparse_weights_and_their_gradients_are_those_of_the_entmax_package(name
 
 @pytest.mark.parametrize("name", sorted(PEERS))
 def test_sparse_weights_survive_equal_scores_and_large_ones_in_float32(name: str) -> None:
-    scores = torch.cat([torch.full((3, 400), 2.0), 1000 + torch.randn(3, 400), -1e4 + torch.randn(3, 400)])
+    scores = torch.cat(
+        [torch.full((3, 400), 2.0), 1000 + torch.randn(3, 400), -1e4 + torch.randn(3, 400)]
+    )
     found = made(name)(scores)
     torch.testing.assert_close(found[:3], torch.full((3, 400), 1 / 400), rtol=1e-4, atol=0)
     expected = PEERS[name]((scores.double() - scores.double().amax(-1, keepdim=True)), dim=-1)
@@ -231,33 +261,48 @@ def test_a_mask_that_broadcasts_is_the_mask_it_stands_for(name: str) -> None:
     assert torch.equal(made(name)(scores, narrow), made(name)(scores, narrow.expand(2, 3, 4, 5)))
 
 
-ROWS = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(-30, 30, width=32))
+ROWS = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 4), st.integers(1, 9)),
+    elements=st.floats(-30, 30, width=32),
+)
 
 
 @pytest.mark.parametrize("name", ALL)
 @given(values=ROWS, shift=st.floats(-20, 20))
-def test_rows_sum_to_one_where_promised_are_never_negative_and_know_no_order(name: str, values: np.ndarray, shift: float) -> None:
+def test_rows_sum_to_one_where_promised_are_never_negative_and_know_no_order(
+    name: str, values: np.ndarray, shift: float
+) -> None:
     scores = torch.from_numpy(values)
     scores = scores.abs() + 0.1 if name == "sum" else scores
     normalize = made(name)
     found = normalize(scores)
     assert (found >= 0).all()
-    if name in SMOOTH or len(set(values.ravel())) == values.size:  # of equal scores the first is the largest
+    if (
+        name in SMOOTH or len(set(values.ravel())) == values.size
+    ):  # of equal scores the first is the largest
         torch.testing.assert_close(normalize(scores.flip(-1)), found.flip(-1))
     if normalize.sums_to_one:
-        torch.testing.assert_close(found.sum(-1), torch.ones(len(scores), dtype=torch.float64), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            found.sum(-1), torch.ones(len(scores), dtype=torch.float64), rtol=1e-9, atol=1e-9
+        )
     if normalize.sums_to_one and name != "sum" and name in SMOOTH:
         torch.testing.assert_close(normalize(scores + shift), found, rtol=1e-7, atol=1e-9)
 
 
 def test_by_count_divides_relu_by_the_number_of_keys_and_shifts_sigmoid_by_its_logarithm() -> None:
-    scores, allowed = torch.randn(2, 5, dtype=torch.float64), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()
+    scores, allowed = (
+        torch.randn(2, 5, dtype=torch.float64),
+        torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool(),
+    )
     relu, sigmoid = normalizers.Relu(by_count=True), normalizers.Sigmoid(by_count=True)
     for row, n in ((0, 3), (1, 5)):
         for j in range(n):
             s = scores[row, j].item()
             assert relu(scores, allowed)[row, j].item() == pytest.approx(max(s, 0) / n)
-            assert sigmoid(scores, allowed)[row, j].item() == pytest.approx(1 / (1 + math.exp(-(s - math.log(n)))))
+            assert sigmoid(scores, allowed)[row, j].item() == pytest.approx(
+                1 / (1 + math.exp(-(s - math.log(n))))
+            )
     torch.testing.assert_close(relu(scores)[0], scores[0].clamp_min(0) / 5)
     torch.testing.assert_close(sigmoid(scores), 1 / (1 + 5 * (-scores).exp()))
     assert "by_count=True" in repr(relu)

@@ -13,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores, weights
+from saccade.core import (
+    Mechanism,
+    Positions,
+    attend,
+    backends,
+    masks,
+    normalizers,
+    positions,
+    scores,
+    weights,
+)
 from saccade.core.attention import pose
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
@@ -24,7 +34,10 @@ KERNEL = (scores.EluKernel, normalizers.Sum)
 
 
 def check(
-    mechanism: Mechanism, mask: Mask | None = None, qkv: list[Tensor] | None = None, positions: Positions | None = None
+    mechanism: Mechanism,
+    mask: Mask | None = None,
+    qkv: list[Tensor] | None = None,
+    positions: Positions | None = None,
 ) -> set[str]:
     """Every backend gives what eager gives, or refuses by name; which ones ran, forward and, where they can, backward."""
     ran = set()
@@ -34,27 +47,43 @@ def check(
         with torch.set_grad_enabled(grad):
             expected = attend(q, k, v, mechanism, mask, positions, backend="eager")
             pull = torch.randn_like(expected)
-            wanted = torch.autograd.grad(expected, inputs, pull, materialize_grads=True) if grad else ()
+            wanted = (
+                torch.autograd.grad(expected, inputs, pull, materialize_grads=True) if grad else ()
+            )
             for name in (*BACKENDS, None):
                 call = pose(q, k, v, mechanism, mask, positions, 0.0)
                 if name is not None and backends.table[name].refuses(call) is not None:
-                    with pytest.raises(SaccadeError, match=f"backend '{name}' refuses: .*; leave `backend` out"):
+                    with pytest.raises(
+                        SaccadeError, match=f"backend '{name}' refuses: .*; leave `backend` out"
+                    ):
                         attend(q, k, v, mechanism, mask, positions, backend=name)
                     continue
                 found = attend(q, k, v, mechanism, mask, positions, backend=name)
-                torch.testing.assert_close(found, expected, **near, msg=lambda m, name=name: f"{name}: {m}")
+                torch.testing.assert_close(
+                    found, expected, **near, msg=lambda m, name=name: f"{name}: {m}"
+                )
                 for one, other in zip(
-                    torch.autograd.grad(found, inputs, pull, materialize_grads=True) if grad else (), wanted, strict=True
+                    torch.autograd.grad(found, inputs, pull, materialize_grads=True)
+                    if grad
+                    else (),
+                    wanted,
+                    strict=True,
                 ):
-                    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
+                    torch.testing.assert_close(
+                        one, other, rtol=1e-3, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}"
+                    )
                 ran.add(str(name))
     return ran - {"None", "eager"}
 
 
-def differs(mechanism: Mechanism, plain: Mechanism, mask: Mask | None = None, plain_mask: Mask | None = None) -> None:
+def differs(
+    mechanism: Mechanism, plain: Mechanism, mask: Mask | None = None, plain_mask: Mask | None = None
+) -> None:
     """The part does something, so that a backend that skipped it would be seen."""
     q, k, v = tensors()
-    assert not torch.allclose(attend(q, k, v, mechanism, mask), attend(q, k, v, plain, plain_mask), **near)
+    assert not torch.allclose(
+        attend(q, k, v, mechanism, mask), attend(q, k, v, plain, plain_mask), **near
+    )
 
 
 # --- scores ---
@@ -105,9 +134,13 @@ class Shifted(scores.EluKernel):
 @pytest.mark.parametrize(
     ("make", "runs"),
     [(Distance, set()), (Sharp, set()), (Halved, {"sdpa", "flex"}), (Signs, {"sdpa", "flex"})],
-    ids=lambda one: one.__name__ if isinstance(one, type) else "+".join(sorted(one)) or "none",  # a set's own order varies
+    ids=lambda one: (
+        one.__name__ if isinstance(one, type) else "+".join(sorted(one)) or "none"
+    ),  # a set's own order varies
 )
-def test_a_score_of_ones_own_holds_on_every_backend(make: Callable[[], scores.Score], runs: set[str]) -> None:
+def test_a_score_of_ones_own_holds_on_every_backend(
+    make: Callable[[], scores.Score], runs: set[str]
+) -> None:
     mechanism = Mechanism(make())
     differs(mechanism, Mechanism())
     assert check(mechanism, masks.causal()) == runs
@@ -141,7 +174,10 @@ def test_a_kernel_of_ones_own_is_linear_until_it_compares_in_another_way() -> No
 
 
 def test_a_score_that_defines_forward_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(SaccadeError, match="Late defines `forward`; a score is `query`, `key` and `compare`: override these"):
+    with pytest.raises(
+        SaccadeError,
+        match="Late defines `forward`; a score is `query`, `key` and `compare`: override these",
+    ):
 
         class Late(scores.Score):
             def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -181,11 +217,16 @@ class Halves(normalizers.Sum):
     [
         (lambda: Mechanism(normalize=Cold()), Mechanism()),
         (lambda: Mechanism(normalize=Talking()), Mechanism()),
-        (lambda: Mechanism(scores.EluKernel(), Halves()), Mechanism(scores.EluKernel(), normalizers.Sum())),
+        (
+            lambda: Mechanism(scores.EluKernel(), Halves()),
+            Mechanism(scores.EluKernel(), normalizers.Sum()),
+        ),
     ],
     ids=["softmax", "with a parameter", "sum"],
 )
-def test_a_normalizer_of_ones_own_holds_on_every_backend(make: Callable[[], Mechanism], plain: Mechanism) -> None:
+def test_a_normalizer_of_ones_own_holds_on_every_backend(
+    make: Callable[[], Mechanism], plain: Mechanism
+) -> None:
     mechanism = make()
     differs(mechanism, plain)
     assert check(mechanism, masks.causal() & masks.padding([3, 6])) == set()
@@ -193,7 +234,10 @@ def test_a_normalizer_of_ones_own_holds_on_every_backend(make: Callable[[], Mech
 
 @pytest.mark.parametrize(
     ("score", "normalize", "taken"),
-    [(scores.ScaledDot, normalizers.Softmax, {"sdpa", "flex"}), (scores.EluKernel, normalizers.Sum, {"linear"})],
+    [
+        (scores.ScaledDot, normalizers.Softmax, {"sdpa", "flex"}),
+        (scores.EluKernel, normalizers.Sum, {"linear"}),
+    ],
     ids=["softmax", "sum"],
 )
 @pytest.mark.parametrize("method", ["rows", "forward"])
@@ -285,10 +329,22 @@ OWN_MASKS: dict[str, tuple[Mask, Callable[[int, int, int, int], bool]]] = {
     "by row": (RowsApart(), lambda b, h, i, j: j >= b + 1),
     "own tensor": (Own(torch.tensor([True, False] * 75)), lambda b, h, i, j: j % 2 == 0),
     "padding turned round": (Reversed([2, 4]), lambda b, h, i, j: j >= (2, 4)[b]),
-    "a matrix for one head": (Corner(torch.ones(150, 150).tril().bool()), lambda b, h, i, j: h > 0 or j <= i),
-    "a pair": (Neither(masks.causal(), masks.padding([2, 4])), lambda b, h, i, j: not (j <= i and j < (2, 4)[b])),
-    "a function": (masks.where(lambda b, h, i, j: (i + j + h) % 3 == b), lambda b, h, i, j: (i + j + h) % 3 == b),
-    "a function of heads alone": (masks.where(lambda b, h, i, j: h == 1), lambda b, h, i, j: h == 1),
+    "a matrix for one head": (
+        Corner(torch.ones(150, 150).tril().bool()),
+        lambda b, h, i, j: h > 0 or j <= i,
+    ),
+    "a pair": (
+        Neither(masks.causal(), masks.padding([2, 4])),
+        lambda b, h, i, j: not (j <= i and j < (2, 4)[b]),
+    ),
+    "a function": (
+        masks.where(lambda b, h, i, j: (i + j + h) % 3 == b),
+        lambda b, h, i, j: (i + j + h) % 3 == b,
+    ),
+    "a function of heads alone": (
+        masks.where(lambda b, h, i, j: h == 1),
+        lambda b, h, i, j: h == 1,
+    ),
     "combined": (
         masks.where(lambda b, h, i, j: h == b) | (Strided() & masks.window(2)),
         lambda b, h, i, j: h == b or (j <= i and (i - j) % 2 == 0 and abs(i - j) <= 2),
@@ -298,7 +354,10 @@ OWN_MASKS: dict[str, tuple[Mask, Callable[[int, int, int, int], bool]]] = {
 
 def by_loops(predicate: Callable[[int, int, int, int], bool], queries: int, keys: int) -> Tensor:
     every = [
-        [[[predicate(b, h, keys - queries + i, j) for j in range(keys)] for i in range(queries)] for h in range(HEADS)]
+        [
+            [[predicate(b, h, keys - queries + i, j) for j in range(keys)] for i in range(queries)]
+            for h in range(HEADS)
+        ]
         for b in (0, 1)
     ]
     return torch.tensor(every)
@@ -311,8 +370,12 @@ def test_a_mask_of_ones_own_holds_on_every_backend(name: str, queries: int) -> N
     dense = masks.matrix(by_loops(predicate, queries, 6))
     qkv = tensors(queries)
     for mechanism in (Mechanism(), Mechanism(scores.EluKernel(), normalizers.Sum())):
-        assert check(mechanism, mask, qkv) == ({"sdpa", "flex"} if mechanism.score.dot and not mechanism.score.kernel else set())
-        torch.testing.assert_close(attend(*qkv, mechanism, mask), attend(*qkv, mechanism, dense, backend="eager"), **near)
+        assert check(mechanism, mask, qkv) == (
+            {"sdpa", "flex"} if mechanism.score.dot and not mechanism.score.kernel else set()
+        )
+        torch.testing.assert_close(
+            attend(*qkv, mechanism, mask), attend(*qkv, mechanism, dense, backend="eager"), **near
+        )
     assert repr(mask)
 
 
@@ -320,10 +383,14 @@ def test_a_mask_of_ones_own_holds_on_every_backend(name: str, queries: int) -> N
 @torch.no_grad()
 def test_the_blocks_of_a_mask_of_ones_own_are_those_of_every_row_and_head(name: str) -> None:
     mask, predicate = OWN_MASKS[name]
-    found = backends.flex.block_mask(mask, (2, HEADS, 140, 140), torch.device("cpu")).to_dense().bool()
+    found = (
+        backends.flex.block_mask(mask, (2, HEADS, 140, 140), torch.device("cpu")).to_dense().bool()
+    )
     dense = torch.zeros(2, HEADS, 256, 256, dtype=torch.bool)
     dense[:, :, :140, :140] = by_loops(predicate, 140, 140)
-    assert torch.equal(found.expand(2, HEADS, 2, 2), dense.view(2, HEADS, 2, 128, 2, 128).any(5).any(3))
+    assert torch.equal(
+        found.expand(2, HEADS, 2, 2), dense.view(2, HEADS, 2, 128, 2, 128).any(5).any(3)
+    )
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "flex"])
@@ -332,10 +399,14 @@ def test_a_tensor_of_a_mask_changed_between_calls_is_seen(backend: str) -> None:
     allowed, (q, k, v) = torch.tensor([True] * 6), tensors()
     for mechanism, mask in ((Mechanism(mask=Own(allowed)), None), (Mechanism(), Own(allowed))):
         allowed[:] = True
-        torch.testing.assert_close(attend(q, k, v, mechanism, mask, backend=backend), attend(q, k, v), **near)
+        torch.testing.assert_close(
+            attend(q, k, v, mechanism, mask, backend=backend), attend(q, k, v), **near
+        )
         allowed[3:] = False
         expected = attend(q, k[:, :, :3], v[:, :, :3])
-        torch.testing.assert_close(attend(q, k, v, mechanism, mask, backend=backend), expected, **near)
+        torch.testing.assert_close(
+            attend(q, k, v, mechanism, mask, backend=backend), expected, **near
+        )
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa", "flex"])
@@ -351,13 +422,16 @@ def test_a_tensor_of_a_mask_changed_between_calls_is_seen(backend: str) -> None:
 )
 @torch.no_grad()
 def test_a_predicate_must_answer_with_booleans(predicate: Any, kind: str, backend: str) -> None:
-    with pytest.raises(SaccadeError, match=f"answered with {kind}, expected booleans; compare, as in `j <= i`"):
+    with pytest.raises(
+        SaccadeError, match=f"answered with {kind}, expected booleans; compare, as in `j <= i`"
+    ):
         attend(*tensors(), mask=masks.where(predicate), backend=backend)
 
 
 def test_what_is_not_a_function_is_not_a_predicate() -> None:
     with pytest.raises(
-        SaccadeError, match=r"expected a function of \(b, h, i, j\), got \[\[1\]\]; for a 0/1 matrix use masks.matrix"
+        SaccadeError,
+        match=r"expected a function of \(b, h, i, j\), got \[\[1\]\]; for a 0/1 matrix use masks.matrix",
     ):
         masks.where([[1]])
 
@@ -371,7 +445,9 @@ def test_what_is_not_a_function_is_not_a_predicate() -> None:
     heads=st.integers(1, 3),
 )
 @torch.no_grad()
-def test_any_predicate_is_one_predicate_on_every_backend(a: int, b: int, c: int, queries: int, more: int, heads: int) -> None:
+def test_any_predicate_is_one_predicate_on_every_backend(
+    a: int, b: int, c: int, queries: int, more: int, heads: int
+) -> None:
     mask = masks.where(lambda row, h, i, j: (a * i + b * j + h + row) % c == 0)
     qkv = tensors(queries, queries + more, heads)
     expected = attend(*qkv, mask=mask, backend="eager")
@@ -462,7 +538,10 @@ def test_a_position_of_ones_own_holds_on_every_backend(name: str, queries: int) 
 
 @pytest.mark.parametrize("name", ["encode", "encode_values"])
 def test_a_position_of_ones_own_that_encodes_is_encoded_before_linear_attention(name: str) -> None:
-    assert check(Mechanism(scores.EluKernel(), normalizers.Sum(), None, OWN_POSITIONS[name][0]()), masks.causal()) == {"linear"}
+    assert check(
+        Mechanism(scores.EluKernel(), normalizers.Sum(), None, OWN_POSITIONS[name][0]()),
+        masks.causal(),
+    ) == {"linear"}
 
 
 @pytest.mark.parametrize("method", ["bias", "bias_at"])
@@ -475,7 +554,10 @@ def test_a_bias_set_on_one_object_holds_on_every_backend(method: str) -> None:
 
 
 def test_bias_at_without_bias_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(SaccadeError, match="Half defines `bias_at` without `bias`, which is the definition; override both"):
+    with pytest.raises(
+        SaccadeError,
+        match="Half defines `bias_at` without `bias`, which is the definition; override both",
+    ):
 
         class Half(positions.Alibi):
             def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -515,16 +597,22 @@ SHAPES: list[tuple[int, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str
+)
 @pytest.mark.parametrize("mask", [None, masks.causal(), masks.padding([0, 4])], ids=str)
 @torch.no_grad()
-def test_a_bias_may_have_any_shape_that_broadcasts_and_any_type(dtype: torch.dtype, mask: Mask | None) -> None:
+def test_a_bias_may_have_any_shape_that_broadcasts_and_any_type(
+    dtype: torch.dtype, mask: Mask | None
+) -> None:
     for shape in SHAPES:
         bias, (q, k, v) = torch.randint(0, 3, shape).to(dtype), tensors(4)
         mechanism = Mechanism(position=Given(bias))
         for backend in ("eager", "sdpa", "flex"):
             torch.testing.assert_close(
-                attend(q, k, v, mechanism, mask, backend=backend), attend(q, k, v, mechanism, mask), **near
+                attend(q, k, v, mechanism, mask, backend=backend),
+                attend(q, k, v, mechanism, mask),
+                **near,
             )
         scored = (q @ k.mT / 2 + bias.float()).expand(2, HEADS, 4, 6)
         allowed = torch.ones(4, 6, dtype=torch.bool) if mask is None else mask.dense(2, HEADS, 4, 6)
@@ -562,18 +650,27 @@ class Coarse(positions.T5Buckets):
     "make",
     [
         lambda: [positions.Rotary(), Slow(0.5), Slow(3.0), positions.Rotary(100.0)],
-        lambda: [positions.T5Buckets(HEADS, 8, 16), Coarse(2), Coarse(3), positions.T5Buckets(HEADS)],
+        lambda: [
+            positions.T5Buckets(HEADS, 8, 16),
+            Coarse(2),
+            Coarse(3),
+            positions.T5Buckets(HEADS),
+        ],
     ],
     ids=["rotary", "t5"],
 )
-def test_layers_with_different_positions_share_one_pass_without_mixing(make: Callable[[], list[positions.Position]]) -> None:
+def test_layers_with_different_positions_share_one_pass_without_mixing(
+    make: Callable[[], list[positions.Position]],
+) -> None:
     shared, (q, k, v) = Positions.line(6, 6), tensors()
     for position in make():
         mechanism = Mechanism(position=position)
         with torch.no_grad():
             for parameter in position.parameters():
                 parameter.normal_()
-        torch.testing.assert_close(attend(q, k, v, mechanism, positions=shared), attend(q, k, v, mechanism))
+        torch.testing.assert_close(
+            attend(q, k, v, mechanism, positions=shared), attend(q, k, v, mechanism)
+        )
 
 
 def test_an_angle_set_on_one_object_is_not_shared() -> None:
@@ -597,7 +694,9 @@ def test_rotary_encodes_at_the_positions_it_is_given_whatever_the_pass_has() -> 
 # --- a backend of one's own ---
 
 
-def test_a_backend_of_ones_own_is_chosen_by_its_rank_and_refuses_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_of_ones_own_is_chosen_by_its_rank_and_refuses_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Tripled(backends.Backend):
         def refuses(self, call: backends.Call) -> str | None:
             return None if call.unmasked else "it knows no masks"
@@ -612,6 +711,8 @@ def test_a_backend_of_ones_own_is_chosen_by_its_rank_and_refuses_by_name(monkeyp
     backends.table.add("tripled")(Tripled())
     q, k, v = tensors()
     assert torch.equal(attend(q, k, v), 3 * v)
-    torch.testing.assert_close(attend(q, k, v, mask=masks.causal()), attend(q, k, v, mask=masks.causal(), backend="eager"))
+    torch.testing.assert_close(
+        attend(q, k, v, mask=masks.causal()), attend(q, k, v, mask=masks.causal(), backend="eager")
+    )
     with pytest.raises(SaccadeError, match="backend 'tripled' refuses: it knows no masks"):
         attend(q, k, v, mask=masks.causal(), backend="tripled")

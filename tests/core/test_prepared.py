@@ -46,9 +46,15 @@ def test_a_prepared_mask_is_the_mask(name: str) -> None:
     assert repr(ready) == repr(mask)
     assert ready.compares_positions == mask.compares_positions
     torch.testing.assert_close(attend(q, k, v, mask=ready), attend(q, k, v, mask=mask))
-    torch.testing.assert_close(attend(q[:, :, -2:], k, v, mask=ready), attend(q[:, :, -2:], k, v, mask=mask), msg="other sizes")
+    torch.testing.assert_close(
+        attend(q[:, :, -2:], k, v, mask=ready),
+        attend(q[:, :, -2:], k, v, mask=mask),
+        msg="other sizes",
+    )
     both = masks.window(2) & ready
-    torch.testing.assert_close(attend(q, k, v, mask=both), attend(q, k, v, mask=masks.window(2) & mask))
+    torch.testing.assert_close(
+        attend(q, k, v, mask=both), attend(q, k, v, mask=masks.window(2) & mask)
+    )
 
 
 def test_a_mask_is_made_dense_once_for_all_layers_of_a_pass() -> None:
@@ -107,17 +113,26 @@ def test_whether_every_row_attends_somewhere_is_known_on_a_cpu(mask: Mask, known
     dense=st.booleans(),
     added=st.booleans(),
 )
-def test_rows_of_a_prepared_mask_repeat_move_and_leave(rows: list[int], name: str, dense: bool, added: bool) -> None:
+def test_rows_of_a_prepared_mask_repeat_move_and_leave(
+    rows: list[int], name: str, dense: bool, added: bool
+) -> None:
     ready = EXAMPLES[name].prepare(*SIZES)
     if dense:
         ready.allowed()
     if added:
         ready.added(torch.float32)
-    moved, expected = ready.reorder(torch.tensor(rows)), EXAMPLES[name].dense(*SIZES).expand(SIZES)[rows]
+    moved, expected = (
+        ready.reorder(torch.tensor(rows)),
+        EXAMPLES[name].dense(*SIZES).expand(SIZES)[rows],
+    )
     q, k, v = tensors(batch=len(rows))
     assert torch.equal(moved.allowed().expand(len(rows), HEADS, N, N), expected)
-    assert torch.equal(moved.mask.dense(len(rows), HEADS, N, N).expand(len(rows), HEADS, N, N), expected)
-    torch.testing.assert_close(attend(q, k, v, mask=moved), attend(q, k, v, mask=masks.matrix(expected)))
+    assert torch.equal(
+        moved.mask.dense(len(rows), HEADS, N, N).expand(len(rows), HEADS, N, N), expected
+    )
+    torch.testing.assert_close(
+        attend(q, k, v, mask=moved), attend(q, k, v, mask=masks.matrix(expected))
+    )
     again = moved.reorder(torch.tensor([0]))
     assert torch.equal(again.allowed().expand(1, HEADS, N, N), expected[:1])
     narrow = moved.within(masks.window(1)).allowed()
@@ -125,10 +140,16 @@ def test_rows_of_a_prepared_mask_repeat_move_and_leave(rows: list[int], name: st
 
 
 def test_rows_of_a_mask_that_is_computed_from_queries_are_reordered_where_they_are_known() -> None:
-    mask = masks.top_blocks(2, 1) & masks.padding([3, 6]) & masks.blocks(6, 2, window=0, globals=0, random=1)
+    mask = (
+        masks.top_blocks(2, 1)
+        & masks.padding([3, 6])
+        & masks.blocks(6, 2, window=0, globals=0, random=1)
+    )
     (q, k, v), rows = tensors(), torch.tensor([1, 1, 0])
     ready = mask.prepare(*SIZES).reorder(rows)
-    torch.testing.assert_close(attend(q[rows], k[rows], v[rows], mask=ready), attend(q, k, v, mask=mask)[rows])
+    torch.testing.assert_close(
+        attend(q[rows], k[rows], v[rows], mask=ready), attend(q, k, v, mask=mask)[rows]
+    )
 
 
 def test_one_row_serves_all_that_come_of_it() -> None:
@@ -147,7 +168,9 @@ def test_a_prepared_mask_does_not_see_later_changes_and_a_plain_one_does() -> No
         torch.testing.assert_close(attend(q, k, v, mask=mask), before)
         lengths[0] = 1
         fresh = masks.padding(torch.tensor([1, 3]))
-        expected = attend(q, k, v, mask=fresh if mask.causal_and_keys()[0] is False else fresh & masks.causal())
+        expected = attend(
+            q, k, v, mask=fresh if mask.causal_and_keys()[0] is False else fresh & masks.causal()
+        )
         torch.testing.assert_close(attend(q, k, v, mask=mask), expected)
         torch.testing.assert_close(attend(q, k, v, mask=ready), before)
 
@@ -171,7 +194,10 @@ MECHANISMS: dict[str, tuple[Callable[[], Mechanism], list[str]]] = {
     "scaled dot": (Mechanism, ["eager", "sdpa", "flex"]),
     "with a bias": (lambda: Mechanism(position=positions.Alibi(HEADS)), ["eager", "sdpa", "flex"]),
     "kernel": (lambda: Mechanism(scores.EluKernel(), normalizers.Sum()), ["eager", "linear"]),
-    "additive, sparsemax": (lambda: Mechanism(scores.Additive(4, 4), normalizers.Sparsemax()), ["eager"]),
+    "additive, sparsemax": (
+        lambda: Mechanism(scores.Additive(4, 4), normalizers.Sparsemax()),
+        ["eager"],
+    ),
 }
 EMPTY = {
     "a row of the batch": (masks.padding([0, 3]), (0,)),
@@ -183,7 +209,9 @@ EMPTY = {
 @pytest.mark.usefixtures("plain_flex")
 @pytest.mark.parametrize("where", sorted(EMPTY))
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
-def test_rows_that_may_attend_nowhere_give_zeros_and_finite_gradients_on_every_backend(name: str, where: str) -> None:
+def test_rows_that_may_attend_nowhere_give_zeros_and_finite_gradients_on_every_backend(
+    name: str, where: str
+) -> None:
     make, able = MECHANISMS[name]
     mechanism, (mask, empty) = make(), EMPTY[where]
     for backend in able:
@@ -206,7 +234,10 @@ def test_rows_that_may_attend_nowhere_give_zeros_and_finite_gradients_on_every_b
 
 
 def test_a_layer_with_a_mask_of_its_own_can_be_copied_after_a_pass() -> None:
-    layer, x = MultiHeadAttention(16, 2, None, Mechanism(mask=masks.window(1))), torch.randn(2, 5, 16)
+    layer, x = (
+        MultiHeadAttention(16, 2, None, Mechanism(mask=masks.window(1))),
+        torch.randn(2, 5, 16),
+    )
     expected = layer(x)
     torch.testing.assert_close(copy.deepcopy(layer)(x), expected)
 
@@ -215,7 +246,7 @@ def test_a_layer_with_a_mask_of_its_own_can_be_copied_after_a_pass() -> None:
 @pytest.mark.parametrize("backend", [None, "eager", "sdpa"])
 def test_a_mask_that_is_computed_from_mapped_queries_is_mapped(backend: str | None) -> None:
     q = torch.randn(3, 1, 2, 8, 4)
-    run = lambda q: attend(q, q, q, mask=masks.top_blocks(2, 1), backend=backend)  # noqa: E731
+    run = lambda q: attend(q, q, q, mask=masks.top_blocks(2, 1), backend=backend)
     torch.testing.assert_close(torch.vmap(run)(q), torch.stack([run(one) for one in q]))
 
 
@@ -231,4 +262,7 @@ def test_tensors_without_numbers_leave_nothing_behind() -> None:
 def test_what_inference_made_can_be_read_outside_of_it() -> None:
     with torch.inference_mode():
         lengths = torch.tensor([2, 3])
-    assert torch.equal(masks.padding(lengths).dense(2, 1, 3, 3), masks.padding(torch.tensor([2, 3])).dense(2, 1, 3, 3))
+    assert torch.equal(
+        masks.padding(lengths).dense(2, 1, 3, 3),
+        masks.padding(torch.tensor([2, 3])).dense(2, 1, 3, 3),
+    )

@@ -52,7 +52,9 @@ class Looker(Site):
         super().__init__()
         self.mechanism = mechanism
 
-    def forward(self, q: Tensor, k: Tensor, mask: Mask | None = None, positions: Positions | None = None) -> Tensor:
+    def forward(
+        self, q: Tensor, k: Tensor, mask: Mask | None = None, positions: Positions | None = None
+    ) -> Tensor:
         return self.look(q, self.mechanism.prepare(k, k, positions, q.shape[1]), mask, positions)
 
 
@@ -67,7 +69,9 @@ def test_sites_are_named_by_their_path_in_the_model() -> None:
     assert set(seen) == expected
     assert len(seen) == 6
     assert seen["decoder.1.cross"].weights().shape == (2, 2, 3, 5)
-    with pytest.raises(SaccadeError, match=r"no attention named 'decoder.1.cros'; did you mean 'decoder.1.cross'"):
+    with pytest.raises(
+        SaccadeError, match=r"no attention named 'decoder.1.cros'; did you mean 'decoder.1.cross'"
+    ):
         seen["decoder.1.cros"]
 
 
@@ -78,7 +82,10 @@ MECHANISMS = {
     "window and padding": (Mechanism(mask=masks.window(2, 1)), masks.padding([9, 5])),
     "a matrix per head": (Mechanism(), masks.matrix(torch.rand(2, 9, 9) < 0.5)),
     "rotary": (Mechanism(position=positions.Rotary()), masks.causal()),
-    "shaw, sparsemax": (Mechanism(normalize=normalizers.Sparsemax(), position=positions.Shaw(4, 2)), masks.causal()),
+    "shaw, sparsemax": (
+        Mechanism(normalize=normalizers.Sparsemax(), position=positions.Shaw(4, 2)),
+        masks.causal(),
+    ),
     "syntax": (Mechanism(position=positions.SyntaxDistance(4, 2)), None),
     "a predicate": (Mechanism(), masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 != b)),
     "top blocks": (Mechanism(mask=masks.top_blocks(2, 1)), masks.padding([5, 9])),
@@ -86,14 +93,20 @@ MECHANISMS = {
 }
 
 
-@pytest.mark.parametrize("chunk", [1 << 24, 2 * 2 * 9 * 2, 1], ids=["whole", "two rows at a time", "row by row"])
+@pytest.mark.parametrize(
+    "chunk", [1 << 24, 2 * 2 * 9 * 2, 1], ids=["whole", "two rows at a time", "row by row"]
+)
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_weights_on_demand_are_the_definitions_for_any_rows_and_heads(
     name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["saccade.core.record"], "CHUNK_NUMBERS", chunk)
     mechanism, mask = MECHANISMS[name]
-    q, k, tree = torch.randn(2, 2, 9, 4), torch.randn(2, 2, 9, 4), steps_between([n - 1 for n in range(9)], [-1] + [0] * 8)
+    q, k, tree = (
+        torch.randn(2, 2, 9, 4),
+        torch.randn(2, 2, 9, 4),
+        steps_between([n - 1 for n in range(9)], [-1] + [0] * 8),
+    )
     at = Positions.line(9, 9, relation=tree) if name == "syntax" else None
     site = Looker(mechanism)
     with record(site) as seen:
@@ -108,8 +121,12 @@ def test_weights_on_demand_are_the_definitions_for_any_rows_and_heads(
     torch.testing.assert_close(look.weights(rows=3, heads=-1), whole[:, 1:, 3:4])
 
 
-@pytest.mark.parametrize("mask", [masks.padding([2, 3]), masks.matrix(torch.rand(10, 4) < 0.7)], ids=repr)
-def test_more_queries_than_keys_can_be_looked_at_in_part(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "mask", [masks.padding([2, 3]), masks.matrix(torch.rand(10, 4) < 0.7)], ids=repr
+)
+def test_more_queries_than_keys_can_be_looked_at_in_part(
+    mask: Mask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attention = MultiHeadAttention(8, 2)
     with record(attention) as seen:
         attention(torch.randn(2, 10, 8), torch.randn(2, 4, 8), mask)
@@ -128,14 +145,20 @@ def test_part_of_the_rows_of_a_matrix_mask_with_fewer_queries_than_keys() -> Non
         torch.testing.assert_close(seen["attention"].weights(rows=rows), whole[:, :, rows])
 
 
-def test_a_long_sequence_is_looked_into_without_ever_holding_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_sequence_is_looked_into_without_ever_holding_all_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     length, sizes = 3000, []
     plain = Mechanism().score.compare
     site = Looker(Mechanism())
     q = torch.randn(1, 1, length, 4)
     with record(site) as seen:
         site(q, q, masks.causal())
-    monkeypatch.setattr(scores.ScaledDot, "compare", lambda self, q, k: (sizes.append(q.shape[2] * k.shape[2]), plain(q, k))[1])
+    monkeypatch.setattr(
+        scores.ScaledDot,
+        "compare",
+        lambda self, q, k: (sizes.append(q.shape[2] * k.shape[2]), plain(q, k))[1],
+    )
     found = seen["attention"].weights(rows=[0, 1500, 2999])
     assert max(sizes) <= length, "three rows far apart are computed one by one"
     monkeypatch.setattr(sys.modules["saccade.core.record"], "CHUNK_NUMBERS", 100 * length)
@@ -151,7 +174,10 @@ def test_grouped_heads_are_seen_as_the_heads_of_the_queries() -> None:
     x = torch.randn(1, 5, 8)
     with record(attention) as seen:
         attention(x, mask=masks.causal())
-    q, k = attention.split(attention.q(x), 4), attention.split(attention.k(x), 2).repeat_interleave(2, 1)
+    q, k = (
+        attention.split(attention.q(x), 4),
+        attention.split(attention.k(x), 2).repeat_interleave(2, 1),
+    )
     torch.testing.assert_close(seen["attention"].weights(), weights(q, k, None, masks.causal()))
 
 
@@ -165,8 +191,14 @@ def test_steps_of_a_decoder_follow_one_another_as_rows() -> None:
             _, state = model.step(TARGET[:, t], state)
     for name in ("decoder.1.cross", "decoder.1.mixer"):
         torch.testing.assert_close(steps[name].weights(), seen[name].weights())
-        torch.testing.assert_close(steps[name].weights(rows=[2, 0], heads=[1]), seen[name].weights(rows=[2, 0], heads=[1]))
-    assert [call.sizes for call in steps["decoder.0.mixer"].calls] == [(2, 2, 1, 1), (2, 2, 1, 2), (2, 2, 1, 3)]
+        torch.testing.assert_close(
+            steps[name].weights(rows=[2, 0], heads=[1]), seen[name].weights(rows=[2, 0], heads=[1])
+        )
+    assert [call.sizes for call in steps["decoder.0.mixer"].calls] == [
+        (2, 2, 1, 1),
+        (2, 2, 1, 2),
+        (2, 2, 1, 3),
+    ]
     rnn = bahdanau()
     with record(rnn) as seen:
         rnn(SOURCE, LENGTHS, TARGET)
@@ -205,16 +237,24 @@ def test_a_record_can_be_opened_again_and_sees_what_was_added_in_between() -> No
         assert sorted(seen) == [str(n) for n in range(count)]
         assert [len(looks.calls) for looks in seen.values()] == [1] * count
         model.append(MultiHeadAttention(8, 2))
-    assert vars(again).keys() == {"model", "quiet", "listening"}, "it holds nothing of what was seen"
+    assert vars(again).keys() == {"model", "quiet", "listening"}, (
+        "it holds nothing of what was seen"
+    )
 
 
 def test_paths_are_those_of_torch() -> None:
     shared, model = nn.Linear(2, 2), transformer()
-    for one in (model, nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, nn.Identity())}), nn.Linear(1, 1)):
+    for one in (
+        model,
+        nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, nn.Identity())}),
+        nn.Linear(1, 1),
+    ):
         assert [(path, inner) for inner, path in paths_in(one).items()] == list(one.named_modules())
 
 
-def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fails(*_: object) -> NoReturn:
         raise ValueError("cannot listen")
 
@@ -233,12 +273,19 @@ def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_ope
 def test_mistakes_in_looking_are_answered_with_sentences() -> None:
     model = transformer()
     with record(model) as seen:
-        with pytest.raises(SaccadeError, match="already open; close it first"), record(model.decoder):
+        with (
+            pytest.raises(SaccadeError, match="already open; close it first"),
+            record(model.decoder),
+        ):
             pass
-        with pytest.raises(SaccadeError, match=r"'encoder.0.mixer' was not called .* run the model inside"):
+        with pytest.raises(
+            SaccadeError, match=r"'encoder.0.mixer' was not called .* run the model inside"
+        ):
             seen["encoder.0.mixer"].weights()
         model(SOURCE, LENGTHS, TARGET)
-        assert all(site.tape is not None for site in sites(model).values()), "the refused record left the open one alone"
+        assert all(site.tape is not None for site in sites(model).values()), (
+            "the refused record left the open one alone"
+        )
         for ask, sentence in (
             ({"rows": [3]}, "row must be in 0 … 2, got 3"),
             ({"heads": [-3]}, "head must be in 0 … 1, got -3"),
@@ -253,10 +300,16 @@ def test_mistakes_in_looking_are_answered_with_sentences() -> None:
 
 
 def bahdanau() -> RnnSeq2Seq:
-    return Builder({"family": "bahdanau", "dim": 8, "hidden": 6, "dropout": 0.0}).make(Seq2Seq, 11, 12).eval()
+    return (
+        Builder({"family": "bahdanau", "dim": 8, "hidden": 6, "dropout": 0.0})
+        .make(Seq2Seq, 11, 12)
+        .eval()
+    )
 
 
-def check_record_and_compile(model: nn.Module, backend: str, inputs: tuple[Tensor, ...] = (SOURCE, LENGTHS, TARGET)) -> None:
+def check_record_and_compile(
+    model: nn.Module, backend: str, inputs: tuple[Tensor, ...] = (SOURCE, LENGTHS, TARGET)
+) -> None:
     torch._dynamo.reset()
     counter, versions = CompileCounterWithBackend(backend), 0
     compiled = torch.compile(model, backend=counter)
@@ -274,7 +327,9 @@ def check_record_and_compile(model: nn.Module, backend: str, inputs: tuple[Tenso
                 assert len(seen[name].calls) == len(plain[name].calls)
                 torch.testing.assert_close(seen[name].weights(), plain[name].weights())
             torch.testing.assert_close(compiled(*inputs), expected)
-            assert all(len(seen[name].calls) == len(plain[name].calls) for name in seen), "a closed record keeps nothing more"
+            assert all(len(seen[name].calls) == len(plain[name].calls) for name in seen), (
+                "a closed record keeps nothing more"
+            )
     assert counter.frame_count == versions, "one version with a record and one without, and no more"
     torch._dynamo.reset()
 
@@ -289,7 +344,9 @@ def test_a_record_survives_torch_compile_of_a_decoder_in_steps() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor uses parts of torch that torch calls deprecated
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # inductor uses parts of torch that torch calls deprecated
 def test_a_record_survives_the_real_compiler() -> None:
     check_record_and_compile(transformer(), "inductor")
 
@@ -320,7 +377,9 @@ class Largest(TorchDispatchMode):
         found = func(*args, **(kwargs or {}))
         for one in found if isinstance(found, tuple | list) else (found,):
             if isinstance(one, Tensor):
-                self.numbers = max(self.numbers, one.untyped_storage().nbytes() // one.element_size())
+                self.numbers = max(
+                    self.numbers, one.untyped_storage().nbytes() // one.element_size()
+                )
         return found
 
 
@@ -343,10 +402,19 @@ PROMISED = {
 
 
 @pytest.mark.parametrize(
-    "mask", [None, masks.causal(), masks.padding([LENGTH]), masks.where(lambda b, h, i, j: (i + h) % 7 != j % 5)], ids=str
+    "mask",
+    [
+        None,
+        masks.causal(),
+        masks.padding([LENGTH]),
+        masks.where(lambda b, h, i, j: (i + h) % 7 != j % 5),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("name", sorted(PROMISED))
-def test_looking_holds_what_it_returns_and_a_chunk(name: str, mask: Mask | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_holds_what_it_returns_and_a_chunk(
+    name: str, mask: Mask | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mechanism, width = PROMISED[name]
     chunk = 16 * 2 * LENGTH * width  # sixteen rows at a time
     monkeypatch.setattr(sys.modules["saccade.core.record"], "CHUNK_NUMBERS", chunk)
@@ -385,7 +453,9 @@ def test_a_layer_that_is_called_three_times_has_an_axis_for_the_calls() -> None:
         q, k = layer.split(layer.q(one), 2), layer.split(layer.k(one), 2)
         torch.testing.assert_close(found[n], weights(q, k, None, masks.causal()))
         torch.testing.assert_close(seen["attention"].calls[n].weights(), found[n])
-    torch.testing.assert_close(seen["attention"].weights(rows=[4, 0], heads=[1]), found[:, :, 1:, [4, 0]])
+    torch.testing.assert_close(
+        seen["attention"].weights(rows=[4, 0], heads=[1]), found[:, :, 1:, [4, 0]]
+    )
     memory = torch.randn(2, 7, 8)
     with record(layer) as seen:
         for one in x:
@@ -443,7 +513,11 @@ def test_a_second_sentence_decoded_in_steps_is_a_second_pass() -> None:
 
 
 def test_a_prompt_and_the_steps_behind_it_are_one_pass() -> None:
-    model = Builder({**SMALL, "family": "transformer-decoder", "position": "alibi"}).make(CausalLM, 12).eval()
+    model = (
+        Builder({**SMALL, "family": "transformer-decoder", "position": "alibi"})
+        .make(CausalLM, 12)
+        .eval()
+    )
     tokens = torch.tensor([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]])
     with torch.no_grad(), record(model) as whole:
         model(tokens)
@@ -459,7 +533,9 @@ def test_a_prompt_and_the_steps_behind_it_are_one_pass() -> None:
 @pytest.mark.slow
 def test_a_record_of_a_shared_stack_survives_torch_compile() -> None:
     settings = {**SMALL, "family": "transformer-encoder", "stack": "shared", "position": "rotary"}
-    check_record_and_compile(Builder(settings).make(AttendingEncoder, 11).eval(), "eager", (SOURCE, LENGTHS))
+    check_record_and_compile(
+        Builder(settings).make(AttendingEncoder, 11).eval(), "eager", (SOURCE, LENGTHS)
+    )
 
 
 def test_what_is_not_a_model_is_not_recorded() -> None:

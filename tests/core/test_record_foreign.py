@@ -22,7 +22,9 @@ X = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(1))
 PADDING = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]).bool()
 LATER = torch.ones(5, 5).triu(1).bool()
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:The PyTorch API of nested tensors", "ignore:enable_nested_tensor", "ignore:Converting mask"
+    "ignore:The PyTorch API of nested tensors",
+    "ignore:enable_nested_tensor",
+    "ignore:Converting mask",
 )
 
 
@@ -47,7 +49,10 @@ def stack(*layers: nn.Module) -> nn.Sequential:
 
 
 def expected(module: Own, x: Tensor, bias: Tensor | float = 0.0, scale: float = 0.5) -> Tensor:
-    q, k = module.split(module.q(x)), module.split(module.k(x)).repeat_interleave(module.heads // module.kv_heads, 1)
+    q, k = (
+        module.split(module.q(x)),
+        module.split(module.k(x)).repeat_interleave(module.heads // module.kv_heads, 1),
+    )
     return (q @ k.mT * scale + bias).softmax(-1).detach()
 
 
@@ -76,7 +81,11 @@ SDPA = {
     "causal": ({"is_causal": True}, torch.zeros(5, 5).masked_fill(LATER, -torch.inf), 0.5),
     "booleans": ({"attn_mask": ~LATER}, torch.zeros(5, 5).masked_fill(LATER, -torch.inf), 0.5),
     "a bias": ({"attn_mask": BIAS}, BIAS, 0.5),
-    "a bias per text": ({"attn_mask": torch.stack((BIAS, -BIAS))[:, None]}, torch.stack((BIAS, -BIAS))[:, None], 0.5),
+    "a bias per text": (
+        {"attn_mask": torch.stack((BIAS, -BIAS))[:, None]},
+        torch.stack((BIAS, -BIAS))[:, None],
+        0.5,
+    ),
     "scale": ({"scale": 2.0}, 0.0, 2.0),
 }
 
@@ -92,7 +101,9 @@ def test_every_option_of_scaled_dot_product_attention(name: str, kv_heads: int) 
     whole = expected(module, X, bias, scale)
     assert list(seen) == ["attention"]
     torch.testing.assert_close(seen["attention"].weights(), whole)
-    torch.testing.assert_close(seen["attention"].weights(rows=[3, 0], heads=[1]), whole[:, 1:2, [3, 0]])
+    torch.testing.assert_close(
+        seen["attention"].weights(rows=[3, 0], heads=[1]), whole[:, 1:2, [3, 0]]
+    )
     assert not seen["attention"].calls[0].q.requires_grad
     assert not seen["attention"].cross
 
@@ -109,7 +120,9 @@ def test_any_number_of_dimensions(shape: tuple[int, ...], masked: bool) -> None:
     with record(module) as seen:
         module(q, mask)
     whole = (q @ q.mT / 2 + (0 if mask is None else mask)).softmax(-1)
-    torch.testing.assert_close(seen["attention"].weights(), whole.reshape(-1, shape[-3] if len(shape) > 3 else 1, 5, 5))
+    torch.testing.assert_close(
+        seen["attention"].weights(), whole.reshape(-1, shape[-3] if len(shape) > 3 else 1, 5, 5)
+    )
 
 
 def test_a_row_that_sees_nothing_has_no_weights() -> None:
@@ -123,7 +136,11 @@ def test_a_row_that_sees_nothing_has_no_weights() -> None:
     torch.testing.assert_close(found[:, :, 1:].sum(-1), torch.ones(2, 2, 4))
 
 
-@pytest.mark.parametrize("call", [aliased, F.scaled_dot_product_attention, saccade.attend], ids=["alias", "attribute", "attend"])
+@pytest.mark.parametrize(
+    "call",
+    [aliased, F.scaled_dot_product_attention, saccade.attend],
+    ids=["alias", "attribute", "attend"],
+)
 def test_a_function_kept_under_another_name_is_heard(call: Any) -> None:
     module = stack(Own(call), Own(lambda *args: aliased(*args)))
     with record(module[0]) as seen:
@@ -141,11 +158,16 @@ def test_attend_in_an_own_module_is_seen_once_with_its_mask() -> None:
         module(X)
     assert repr(seen) == "Seen(1 site: 0)"
     assert repr(seen["0"]) == "Looks(0: 1 call, the last B×H×Q×K = 2×2×5×5)"
-    torch.testing.assert_close(seen["0"].weights(), expected(module[0], X, torch.zeros(5, 5).masked_fill(LATER, -torch.inf)))
+    torch.testing.assert_close(
+        seen["0"].weights(),
+        expected(module[0], X, torch.zeros(5, 5).masked_fill(LATER, -torch.inf)),
+    )
 
 
 def test_own_sites_and_foreign_layers_in_one_model() -> None:
-    model = stack(saccade.MultiHeadAttention(16, 2), nn.TransformerEncoderLayer(16, 2, 8, batch_first=True))
+    model = stack(
+        saccade.MultiHeadAttention(16, 2), nn.TransformerEncoderLayer(16, 2, 8, batch_first=True)
+    )
     with record(model) as seen:
         model(X)
     assert list(seen) == ["0", "1.self_attn"]
@@ -153,7 +175,10 @@ def test_own_sites_and_foreign_layers_in_one_model() -> None:
 
 
 def test_other_models_are_not_recorded() -> None:
-    mine, other = Own(F.scaled_dot_product_attention), Own(lambda *args: F.scaled_dot_product_attention(*args))
+    mine, other = (
+        Own(F.scaled_dot_product_attention),
+        Own(lambda *args: F.scaled_dot_product_attention(*args)),
+    )
     with record(mine) as seen:
         other(X)
         F.scaled_dot_product_attention(X, X, X)
@@ -208,7 +233,9 @@ def test_an_exception_inside_puts_everything_back() -> None:
     assert module.call is aliased
 
 
-def test_a_module_imported_while_a_record_is_open_gets_the_plain_function_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_imported_while_a_record_is_open_gets_the_plain_function_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     late = type(sys)("imported_late")
     monkeypatch.setitem(sys.modules, "imported_late", late)
     with record(Own(F.scaled_dot_product_attention)) as seen:
@@ -258,7 +285,10 @@ def test_cross_is_read_from_the_layers_own_name_and_not_from_the_models() -> Non
     with record(model) as seen:
         model["cross_encoder"](X)
         model["encoder_attn"](X)
-    assert {name: looks.cross for name, looks in seen.items()} == {"cross_encoder.0.0": False, "encoder_attn": True}
+    assert {name: looks.cross for name, looks in seen.items()} == {
+        "cross_encoder.0.0": False,
+        "encoder_attn": True,
+    }
 
 
 @pytest.mark.parametrize("prompt", [1, 3])
@@ -272,7 +302,9 @@ def test_steps_with_a_cache_are_rows(prompt: int) -> None:
             for t in range(prompt, 6):
                 cache = layer(x[:, :, t : t + 1], cache, memory)
     for name in ("attention", "attention#2"):
-        torch.testing.assert_close(steps[name].weights(), whole[name].weights().expand(2, -1, -1, -1, -1))
+        torch.testing.assert_close(
+            steps[name].weights(), whole[name].weights().expand(2, -1, -1, -1, -1)
+        )
         assert steps[name].cross == (name == "attention#2")
 
 
@@ -288,7 +320,10 @@ def test_what_is_kept_of_many_steps_is_one_cache_and_of_a_projection_is_q_and_k(
     with record(module) as seen:
         module(X)
     (call,) = seen["attention"].calls
-    assert call.q.untyped_storage().nbytes() + call.key.untyped_storage().nbytes() == q.nbytes + k.nbytes
+    assert (
+        call.q.untyped_storage().nbytes() + call.key.untyped_storage().nbytes()
+        == q.nbytes + k.nbytes
+    )
 
 
 def test_a_cache_whose_texts_change_their_order_is_kept_at_each_step() -> None:
@@ -316,7 +351,10 @@ def test_a_cache_that_was_begun_before_the_record() -> None:
 
 def test_a_record_that_saw_nothing_says_so() -> None:
     with (
-        pytest.warns(UserWarning, match=r"no attention was seen: .* the model called none of saccade.attend, F.scaled") as warned,
+        pytest.warns(
+            UserWarning,
+            match=r"no attention was seen: .* the model called none of saccade.attend, F.scaled",
+        ) as warned,
         record(nn.Linear(2, 2)) as seen,
     ):
         pass
@@ -357,7 +395,9 @@ MHA: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", sorted(MHA))
 def test_multihead_attention(name: str, training: bool, grad: bool, need_weights: bool) -> None:
     settings, given = MHA[name]
-    model = nn.MultiheadAttention(**{"embed_dim": 16, "num_heads": 4, "batch_first": True, **settings}).train(training)
+    model = nn.MultiheadAttention(
+        **{"embed_dim": 16, "num_heads": 4, "batch_first": True, **settings}
+    ).train(training)
     if model.bias_k is not None:
         nn.init.normal_(model.in_proj_bias)
     x = X if model.batch_first else X.transpose(0, 1)
@@ -400,7 +440,12 @@ def test_one_module_on_the_fast_and_on_the_slow_path_is_one_site() -> None:
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize(
     "given",
-    [{}, {"src_key_padding_mask": PADDING}, {"mask": LATER}, {"mask": LATER, "src_key_padding_mask": PADDING}],
+    [
+        {},
+        {"src_key_padding_mask": PADDING},
+        {"mask": LATER},
+        {"mask": LATER, "src_key_padding_mask": PADDING},
+    ],
     ids=["plain", "padding", "mask", "both"],
 )
 def test_an_encoder_on_its_fast_path(norm_first: bool, given: dict[str, Any]) -> None:
@@ -427,8 +472,12 @@ def test_a_whole_transformer(grad: bool) -> None:
     with torch.set_grad_enabled(grad):
         before = model(X, target, tgt_mask=causal, memory_key_padding_mask=torch.zeros(2, 5))
         with record(model) as seen:
-            assert torch.equal(model(X, target, tgt_mask=causal, memory_key_padding_mask=torch.zeros(2, 5)), before)
-    assert [name for name, looks in seen.items() if looks.cross] == [f"decoder.layers.{n}.multihead_attn" for n in (0, 1)]
+            assert torch.equal(
+                model(X, target, tgt_mask=causal, memory_key_padding_mask=torch.zeros(2, 5)), before
+            )
+    assert [name for name, looks in seen.items() if looks.cross] == [
+        f"decoder.layers.{n}.multihead_attn" for n in (0, 1)
+    ]
     assert {name: seen[name].weights().shape for name in seen} == {
         **{f"encoder.layers.{n}.self_attn": (2, 4, 5, 5) for n in (0, 1)},
         **{f"decoder.layers.{n}.self_attn": (2, 4, 4, 4) for n in (0, 1)},

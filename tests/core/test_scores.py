@@ -55,7 +55,9 @@ def elu_kernel(score: scores.EluKernel, h: int, q: np.ndarray, k: np.ndarray) ->
 def favor(score: scores.Favor, h: int, q: np.ndarray, k: np.ndarray) -> float:
     def phi(x: np.ndarray) -> list[float]:
         scaled = x / len(x) ** 0.25
-        return [math.exp(dot(omega, scaled) - dot(scaled, scaled) / 2) for omega in numbers(score.omega)]
+        return [
+            math.exp(dot(omega, scaled) - dot(scaled, scaled) / 2) for omega in numbers(score.omega)
+        ]
 
     return sum(a * b for a, b in zip(phi(q), phi(k), strict=True))
 
@@ -72,7 +74,9 @@ def shares(score: scores.Score, found: Tensor) -> Tensor:
 
 FORMULAS: dict[str, Callable[..., float]] = {
     "dot": lambda score, h, q, k: dot(q, k),
-    "soft-capped": lambda score, h, q, k: score.cap * math.tanh(dot(q, k) / math.sqrt(len(q)) / score.cap),
+    "soft-capped": lambda score, h, q, k: (
+        score.cap * math.tanh(dot(q, k) / math.sqrt(len(q)) / score.cap)
+    ),
     "scaled-dot": lambda score, h, q, k: dot(q, k) / math.sqrt(len(q)),
     "bilinear": bilinear,
     "reduced-rank": reduced_rank,
@@ -109,13 +113,19 @@ def test_a_score_is_its_formula(name: str) -> None:
     expected = torch.zeros_like(found)
     for b, h, i, j in np.ndindex(*found.shape):
         expected[b, h, i, j] = FORMULAS[name](score, h, numbers(q)[b, h, i], numbers(k)[b, h, j])
-    torch.testing.assert_close(shares(score, found), shares(score, expected), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        shares(score, found), shares(score, expected), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", scores.table.names())
 def test_gradients_of_a_score_and_of_all_its_parameters(name: str) -> None:
     score, q, k = built(name)
-    inputs = (q[:1, :, :2].detach().requires_grad_(), k[:1, :, :3].detach().requires_grad_(), *score.parameters())
+    inputs = (
+        q[:1, :, :2].detach().requires_grad_(),
+        k[:1, :, :3].detach().requires_grad_(),
+        *score.parameters(),
+    )
     assert torch.autograd.gradcheck(lambda q, k, *_: shares(score, score(q, k)), inputs)
 
 
@@ -148,7 +158,9 @@ def test_the_scale_keeps_the_variance_of_scores_at_one() -> None:
 
 def test_a_reduced_rank_score_has_that_rank() -> None:
     score = scores.ReducedRank(8, 6, rank=2).double()
-    matrix = score(torch.eye(8, dtype=torch.float64)[None, None], torch.eye(6, dtype=torch.float64)[None, None])[0, 0]
+    matrix = score(
+        torch.eye(8, dtype=torch.float64)[None, None], torch.eye(6, dtype=torch.float64)[None, None]
+    )[0, 0]
     assert torch.linalg.matrix_rank(matrix) == 2
 
 
@@ -171,8 +183,12 @@ def test_further_layers_of_an_additive_score_transform_its_keys_by_hand() -> Non
         inner = k[b, h, j] @ score.w_k[h]
         for u, bias in zip(score.deeper, score.biases, strict=True):
             inner = torch.tanh(inner @ u[h] + bias[h, 0])
-        assert found[at].item() == pytest.approx((score.v[h] @ torch.tanh(q[b, h, i] @ score.w_q[h] + inner)).item())
-    assert torch.autograd.gradcheck(lambda q, k: score(q, k), (q.requires_grad_(), k.requires_grad_()))
+        assert found[at].item() == pytest.approx(
+            (score.v[h] @ torch.tanh(q[b, h, i] @ score.w_q[h] + inner)).item()
+        )
+    assert torch.autograd.gradcheck(
+        lambda q, k: score(q, k), (q.requires_grad_(), k.requires_grad_())
+    )
 
 
 def test_an_additive_score_is_as_wide_as_its_query_unless_it_is_given() -> None:
@@ -184,7 +200,9 @@ def test_an_additive_score_is_as_wide_as_its_query_unless_it_is_given() -> None:
 def test_a_score_for_another_number_of_heads_says_so(name: str) -> None:
     q = torch.randn(1, 4, 2, 4)
     score = member(scores.table, name, dim_q=4, dim_k=4, heads=3)
-    with pytest.raises(SaccadeError, match="the score expects 3 heads, got 4; build it with heads=4"):
+    with pytest.raises(
+        SaccadeError, match="the score expects 3 heads, got 4; build it with heads=4"
+    ):
         attend(q, q, q, Mechanism(score))
 
 
@@ -192,12 +210,16 @@ def test_a_score_for_another_number_of_heads_says_so(name: str) -> None:
 def test_a_score_for_another_width_says_so(name: str) -> None:
     q = torch.randn(1, 2, 2, 4)
     score = member(scores.table, name, dim_q=6, dim_k=4, heads=2)
-    with pytest.raises(SaccadeError, match="the score expects vectors of width 6, got 4; build it with that width"):
+    with pytest.raises(
+        SaccadeError, match="the score expects vectors of width 6, got 4; build it with that width"
+    ):
         attend(q, q, q, Mechanism(score))
 
 
 def test_a_wrong_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(SaccadeError, match="no score named 'aditive'; did you mean 'additive'"):
         scores.table["aditive"]
-    with pytest.raises(SaccadeError, match="score 'dot' is already in the table; choose another name"):
+    with pytest.raises(
+        SaccadeError, match="score 'dot' is already in the table; choose another name"
+    ):
         scores.table.add("dot")(scores.Dot)

@@ -43,18 +43,25 @@ def by_loops(query: np.ndarray, key: np.ndarray, size: int, count: int) -> np.nd
 def test_a_query_sees_its_own_block_and_the_best_earlier_ones(
     size: int, count: int, queries: int, more: int, groups: int, shared: int
 ) -> None:
-    q, k, v = tensors(queries, queries + more, heads=groups * shared, kv_heads=shared, dtype=torch.float64)
+    q, k, v = tensors(
+        queries, queries + more, heads=groups * shared, kv_heads=shared, dtype=torch.float64
+    )
     mechanism = Mechanism(mask=masks.top_blocks(size, count))
     expected = by_loops(q.numpy(), k.numpy(), size, count)
     np.testing.assert_array_equal(weights(q, k, mechanism).numpy() > 0, expected)
-    torch.testing.assert_close(attend(q, k, v, mechanism), attend(q, k, v, mask=masks.matrix(expected), backend="eager"))
+    torch.testing.assert_close(
+        attend(q, k, v, mechanism), attend(q, k, v, mask=masks.matrix(expected), backend="eager")
+    )
 
 
 def test_the_choice_is_made_among_projected_queries_and_keys() -> None:
     q, k, _ = tensors(9, 9, dtype=torch.float64)
     score = scores.ReducedRank(4, 4, rank=3, heads=2).double()
     found = weights(q, k, Mechanism(score, mask=masks.top_blocks(2, 1))) > 0
-    np.testing.assert_array_equal(found.numpy(), by_loops(score.query(q).detach().numpy(), score.key(k).detach().numpy(), 2, 1))
+    np.testing.assert_array_equal(
+        found.numpy(),
+        by_loops(score.query(q).detach().numpy(), score.key(k).detach().numpy(), 2, 1),
+    )
 
 
 @pytest.mark.parametrize("pieces", [[1] * 11, [4, 1, 6], [10, 1]])
@@ -89,9 +96,16 @@ def test_no_gradient_flows_through_the_choice() -> None:
     chosen = by_loops(q.detach().numpy(), k.detach().numpy(), 2, 1)
     mask = masks.top_blocks(2, 1).given(q, k)
     assert not mask.dense(2, 2, 8, 8).requires_grad
-    found, pull = attend(q, k, v, mask=masks.top_blocks(2, 1)), torch.randn(2, 2, 8, 4, dtype=torch.float64)
+    found, pull = (
+        attend(q, k, v, mask=masks.top_blocks(2, 1)),
+        torch.randn(2, 2, 8, 4, dtype=torch.float64),
+    )
     fixed = attend(q, k, v, mask=masks.matrix(chosen), backend="eager")
-    for one, other in zip(torch.autograd.grad(found, (q, k, v), pull), torch.autograd.grad(fixed, (q, k, v), pull), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(found, (q, k, v), pull),
+        torch.autograd.grad(fixed, (q, k, v), pull),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -103,14 +117,17 @@ def test_chosen_blocks_are_looked_at_in_whole_and_in_part(rows: list[int] | None
         layer(x)
     q, k = layer.split(layer.q(x), 2), layer.split(layer.k(x), 2)
     whole = weights(q, k, layer.mechanism)
-    torch.testing.assert_close(seen["attention"].weights(rows), whole if rows is None else whole[:, :, rows])
+    torch.testing.assert_close(
+        seen["attention"].weights(rows), whole if rows is None else whole[:, :, rows]
+    )
 
 
 def test_who_runs_chosen_blocks() -> None:
     q, k, _ = tensors(40, 40)
     assert which_backend(q, k, mask=masks.top_blocks(4, 2)).chosen == "sdpa"
     reasons = {
-        verdict.backend: verdict.reason for verdict in which_backend(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))
+        verdict.backend: verdict.reason
+        for verdict in which_backend(q, k, Mechanism(scores.EluKernel()), masks.top_blocks(4, 2))
     }
     assert reasons["sdpa"] is None
 
@@ -120,10 +137,16 @@ def visible(found: Tensor) -> list[int]:
 
 
 def test_chosen_blocks_by_hand() -> None:
-    k = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [0.0, 0.0]])[None, None]
+    k = torch.tensor(
+        [[1.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]
+    )[None, None]
     q = torch.tensor([[[[0.0, 1.0]]]])
     assert visible(weights(q, k, None, masks.top_blocks(2, 1))) == [2, 3, 6]
-    assert visible(weights(torch.tensor([[[[1.0, 0.0]]]]), k, None, masks.top_blocks(2, 1))) == [0, 1, 6]
+    assert visible(weights(torch.tensor([[[[1.0, 0.0]]]]), k, None, masks.top_blocks(2, 1))) == [
+        0,
+        1,
+        6,
+    ]
     assert visible(weights(q, k, None, masks.top_blocks(2, 0))) == [6]
     assert visible(weights(q, k, None, masks.top_blocks(2, 9))) == [0, 1, 2, 3, 4, 5, 6]
     assert visible(weights(q, k, None, masks.top_blocks(100, 1))) == [0, 1, 2, 3, 4, 5, 6]

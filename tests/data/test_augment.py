@@ -49,14 +49,25 @@ def test_without_options_nothing_changes() -> None:
 
 def test_flips_are_exact() -> None:
     batch = images()
-    flipped = [torch.equal(new, old.flip(-1)) for new, old in zip(Augment(flip=True)(batch, seeded()), batch, strict=True)]
-    kept = [torch.equal(new, old) for new, old in zip(Augment(flip=True)(batch, seeded()), batch, strict=True)]
+    flipped = [
+        torch.equal(new, old.flip(-1))
+        for new, old in zip(Augment(flip=True)(batch, seeded()), batch, strict=True)
+    ]
+    kept = [
+        torch.equal(new, old)
+        for new, old in zip(Augment(flip=True)(batch, seeded()), batch, strict=True)
+    ]
     assert [a != b for a, b in zip(flipped, kept, strict=True)] == [True] * 16
     assert 3 < sum(flipped) < 13
 
 
 def test_crops_are_exact_and_reach_every_side() -> None:
-    position = torch.stack(torch.meshgrid(torch.arange(12.0), torch.arange(18.0), indexing="ij")).expand(64, 2, 12, 18) / 18
+    position = (
+        torch.stack(torch.meshgrid(torch.arange(12.0), torch.arange(18.0), indexing="ij")).expand(
+            64, 2, 12, 18
+        )
+        / 18
+    )
     found = (Augment(crop=2)(position, seeded()) * 18).round()
     middle = found[:, :, 6, 9]
     assert set(middle[:, 0].tolist()) == {4.0, 5.0, 6.0, 7.0, 8.0}
@@ -102,7 +113,9 @@ def test_labels_count_as_much_as_their_pixels(name: str) -> None:
     assert 0 < int((found.share < 1).sum()) <= 32
     assert int((found.share == 1).sum()) > 0
     assert torch.equal(found.images, Augment(**{name: MIXES[name]}).mix(values, seeded()).images)
-    assert not torch.equal(found.images, Augment(**{name: MIXES[name]}).mix(values, seeded(1)).images)
+    assert not torch.equal(
+        found.images, Augment(**{name: MIXES[name]}).mix(values, seeded(1)).images
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +128,10 @@ def test_labels_count_as_much_as_their_pixels(name: str) -> None:
         ({"erase": 1.5}, "augment.erase is 1.5, expected a number from 0 to 1"),
         ({"jitter": "much"}, "augment.jitter is 'much', expected a number"),
         ({"warp": float("nan")}, "augment.warp is nan, expected a number"),
-        ({"mixup": 0.6, "cutmix": 0.6}, "together more than 1; an image is mixed in one way, so lower one of them"),
+        (
+            {"mixup": 0.6, "cutmix": 0.6},
+            "together more than 1; an image is mixed in one way, so lower one of them",
+        ),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], sentence: str) -> None:
@@ -126,9 +142,13 @@ def test_wrong_options_are_refused(options: dict[str, Any], sentence: str) -> No
 
 def test_wrong_images_are_refused() -> None:
     for batch in (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(3, 4, 4)):
-        with pytest.raises(SaccadeError, match="expected images B C H W as floats from 0 to 1, got torch"):
+        with pytest.raises(
+            SaccadeError, match="expected images B C H W as floats from 0 to 1, got torch"
+        ):
             Augment(flip=True)(batch, seeded())
-    with pytest.raises(SaccadeError, match=r"augment.crop is 12, but the images are 12 × 18; expected less"):
+    with pytest.raises(
+        SaccadeError, match=r"augment.crop is 12, but the images are 12 × 18; expected less"
+    ):
         Augment(crop=12)(images(), seeded())
 
 
@@ -139,17 +159,23 @@ def test_options_of_a_recipe() -> None:
 def test_moved_images_lie_in_memory_as_they_did() -> None:
     images = torch.rand(3, 3, 16, 16)
     made = Augment(crop=2, flip=True, jitter=0.1)(images, torch.Generator().manual_seed(0))
-    assert made.stride() == images.stride(), "convolutions on CPUs damage memory where colors come last"
+    assert made.stride() == images.stride(), (
+        "convolutions on CPUs damage memory where colors come last"
+    )
 
 
 def test_rotations_are_those_of_pillow_and_quarter_turns_are_exact() -> None:
     x = torch.rand(1, 1, 21, 15, generator=seeded())
     for degrees in (30, 77, 200.5):
         with Image.fromarray(x[0, 0].numpy()) as image:
-            wanted = torch.tensor(np.array(image.rotate(degrees, Image.Resampling.BILINEAR, fillcolor=-1.0)))
+            wanted = torch.tensor(
+                np.array(image.rotate(degrees, Image.Resampling.BILINEAR, fillcolor=-1.0))
+            )
         inside = wanted >= 0  # elsewhere corners come in
         assert inside.sum() > 100
-        torch.testing.assert_close(rotate(x, degrees)[0, 0][inside], wanted[inside], atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            rotate(x, degrees)[0, 0][inside], wanted[inside], atol=1e-4, rtol=0
+        )
     corners = torch.arange(6).view(1, 1, 2, 3).byte()
     assert rotate(corners, 90)[0, 0].tolist() == [[2, 5], [1, 4], [0, 3]], "counterclockwise"
     assert rotate(corners, 270)[0, 0].tolist() == [[3, 0], [4, 1], [5, 2]]

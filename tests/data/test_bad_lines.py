@@ -35,11 +35,15 @@ def test_a_bad_line_is_counted_and_the_others_are_read(
     skipped = Skipped()
     found = read(kind, name, skipped=skipped)
     lines = 10 + bad.count(b"\n") + 1
-    assert [one.line for one in found] == [*range(1, 11), lines], "the numbers of the lines remain those of the file"
+    assert [one.line for one in found] == [*range(1, 11), lines], (
+        "the numbers of the lines remain those of the file"
+    )
     [note] = skipped.notes()
     count = bad.count(b"\n")
     assert note == f"skipped {count} of {lines} pairs in {name}: {counted}"
-    assert error_of(lambda: read(kind, name)).startswith(f"{name}, line 11: "), "and without a count it is an error"
+    assert error_of(lambda: read(kind, name)).startswith(f"{name}, line 11: "), (
+        "and without a count it is an error"
+    )
 
 
 def test_every_kind_of_data_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +72,9 @@ def test_a_damaged_line_of_a_book_is_left_out(tmp_path: Path) -> None:
     assert skipped.notes()[0].endswith("1 not UTF-8 (line 2)")
 
 
-def test_more_bad_lines_than_good_ones_are_a_wrong_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_bad_lines_than_good_ones_are_a_wrong_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.tsv").write_text("a\tb\n" + "no tabs here\n" * 9)
     told = error_of(lambda: read(PAIRS, "a.tsv", skipped=Skipped()))
@@ -78,14 +84,20 @@ def test_more_bad_lines_than_good_ones_are_a_wrong_format(tmp_path: Path, monkey
     Path("b.tsv").write_text("a\tb\n" * 5 + "no tabs here\n" * 5)
     assert len(read(PAIRS, "b.tsv", skipped=Skipped())) == 5, "half is not more than half"
     Path("b.tsv").write_text("a\tb\n" * 5 + "no tabs here\n" * 6)
-    assert "6 of 11 pairs in b.tsv cannot be used" in error_of(lambda: read(PAIRS, "b.tsv", skipped=Skipped()))
+    assert "6 of 11 pairs in b.tsv cannot be used" in error_of(
+        lambda: read(PAIRS, "b.tsv", skipped=Skipped())
+    )
 
 
-def test_what_is_wrong_with_a_whole_file_is_an_error_always(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_a_whole_file_is_an_error_always(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.en").write_text("one\ntwo\nthree\n")
     Path("a.fr").write_text("un\ndeux\n")
-    assert "a.en has 3 lines and a.fr has 2" in error_of(lambda: read(PAIRS, "a.en,a.fr", skipped=Skipped()))
+    assert "a.en has 3 lines and a.fr has 2" in error_of(
+        lambda: read(PAIRS, "a.en,a.fr", skipped=Skipped())
+    )
     assert "no file 'none.tsv'" in error_of(lambda: read(PAIRS, "none.tsv", skipped=Skipped()))
     Path("white.txt").write_text(" \n\n")
     assert "holds no documents" in error_of(lambda: read(DOCUMENTS, "white.txt", skipped=Skipped()))
@@ -94,7 +106,11 @@ def test_what_is_wrong_with_a_whole_file_is_an_error_always(tmp_path: Path, monk
 def test_a_quote_that_is_never_closed_costs_one_row_of_csv(tmp_path: Path) -> None:
     table = tmp_path / "a.csv"
     table.write_text(
-        "text,label\n" + "fine,pos\n" * 5 + '"never closed,neg\n' + '"quoted, twice",neg\n' * 2 + "plain,pos\n" * 3000
+        "text,label\n"
+        + "fine,pos\n" * 5
+        + '"never closed,neg\n'
+        + '"quoted, twice",neg\n' * 2
+        + "plain,pos\n" * 3000
     )
     skipped = Skipped()
     found = read(LABELED, str(table), skipped=skipped)
@@ -110,7 +126,11 @@ def test_a_quote_that_is_never_closed_costs_one_row_of_csv(tmp_path: Path) -> No
         ("yes", "word " * 30, True),
         ("word " * 30, "oui", True),
         ("word " * 30, "mot " * 4, False),
-        ("I have spent a lot of time with music in these last ten years .", "这十年来我花了很多时间在音乐上。", False),
+        (
+            "I have spent a lot of time with music in these last ten years .",
+            "这十年来我花了很多时间在音乐上。",
+            False,
+        ),
         (
             "the quick brown fox jumps over the lazy dog again and again",
             "すばやい茶色のきつねがなまけものの犬を何度もとびこえる",

@@ -19,7 +19,9 @@ LENGTHS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=6
 
 
 @given(LENGTHS, st.integers(40, 300), st.integers(0, 2**32), st.integers(0, 1000))
-def test_every_example_once_and_within_the_budget(lengths: list[tuple[int, int]], budget: int, seed: int, epoch: int) -> None:
+def test_every_example_once_and_within_the_budget(
+    lengths: list[tuple[int, int]], budget: int, seed: int, epoch: int
+) -> None:
     batches = plan(lengths, budget, seed, epoch)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -44,7 +46,9 @@ def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
 
 def test_examples_of_one_length_change_company_between_epochs() -> None:
     lengths = [(5, 5)] * 64
-    first, second = ({frozenset(batch) for batch in plan(lengths, 80, 3, epoch)} for epoch in (0, 1))
+    first, second = (
+        {frozenset(batch) for batch in plan(lengths, 80, 3, epoch)} for epoch in (0, 1)
+    )
     assert len(first) == len(second) == 8
     assert first != second
 
@@ -58,7 +62,9 @@ def test_this_very_order_stays() -> None:
 def test_similar_lengths_stand_together() -> None:
     lengths = many()
     planned = padding_share(lengths, plan(lengths, 600, 0, 0))
-    unplanned = padding_share(lengths, [list(range(start, start + 20)) for start in range(0, 400, 20)])
+    unplanned = padding_share(
+        lengths, [list(range(start, start + 20)) for start in range(0, 400, 20)]
+    )
     assert planned < 0.1 < 0.4 < unplanned
 
 
@@ -72,11 +78,18 @@ def test_batches_by_hand() -> None:
     assert plan([], 10, 0, 0) == []
     assert plan([(5, 5)], 10, 0, 0) == [[0]]
     # the long source of one batch does not count in the next
-    assert sorted(sorted(batch) for batch in plan([(9, 1), (1, 2), (1, 2)], 10, 0, 0)) == [[0], [1, 2]]
+    assert sorted(sorted(batch) for batch in plan([(9, 1), (1, 2), (1, 2)], 10, 0, 0)) == [
+        [0],
+        [1, 2],
+    ]
 
 
 def test_an_example_beyond_the_budget_is_a_batch_of_its_own() -> None:
-    assert sorted(map(sorted, plan([(1, 1), (30, 40), (61, 10), (1, 1)], 64, 0, 0))) == [[0, 3], [1], [2]]
+    assert sorted(map(sorted, plan([(1, 1), (30, 40), (61, 10), (1, 1)], 64, 0, 0))) == [
+        [0, 3],
+        [1],
+        [2],
+    ]
 
 
 @given(st.lists(st.lists(st.integers(4, 9), max_size=6), max_size=6), st.integers(-5, 3))
@@ -84,5 +97,7 @@ def test_padding_can_be_taken_off_again(sequences: list[list[int]], value: int) 
     rows, lengths = pad(sequences, value)
     assert rows.dtype == lengths.dtype == torch.long
     assert rows.shape == (len(sequences), max(map(len, sequences), default=0))
-    assert [row[:length].tolist() for row, length in zip(rows, lengths.tolist(), strict=True)] == sequences
+    assert [
+        row[:length].tolist() for row, length in zip(rows, lengths.tolist(), strict=True)
+    ] == sequences
     assert (rows == value).sum() == sum(rows.shape[1] - len(sequence) for sequence in sequences)

@@ -38,14 +38,24 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "1\tw\tX\n",
         "a.conllu, line 1: 3 columns instead of 10; a line is ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC, separated by tabs",
     ),
-    (sentences, "a.conllu", "1 w _ X _ _ _ _ _ _\n", "a.conllu, line 1: 1 column instead of 10; a line is …"),
+    (
+        sentences,
+        "a.conllu",
+        "1 w _ X _ _ _ _ _ _\n",
+        "a.conllu, line 1: 1 column instead of 10; a line is …",
+    ),
     (
         sentences,
         "a.conllu",
         row("1") + "\n" + row("1", ""),
         "a.conllu, line 3: the column FORM is empty; write _ where nothing is known",
     ),
-    (sentences, "a.conllu", row("1", upos=""), "a.conllu, line 1: the column UPOS is empty; write _ where nothing is known"),
+    (
+        sentences,
+        "a.conllu",
+        row("1", upos=""),
+        "a.conllu, line 1: the column UPOS is empty; write _ where nothing is known",
+    ),
     (
         sentences,
         "a.conllu",
@@ -115,7 +125,12 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         row("1").encode() + b"2\t\xff\n",
         "a.conllu, line 2: not UTF-8 (byte 0xff at column 3); save the file as UTF-8",
     ),
-    (sentences, "a.conllu", row("1").encode("utf-16"), "a.conllu, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (
+        sentences,
+        "a.conllu",
+        row("1").encode("utf-16"),
+        "a.conllu, line 1: not UTF-8 but UTF-16; save the file as UTF-8",
+    ),
     (
         sentences,
         "a.conllu",
@@ -148,15 +163,30 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "a b\n",
         "'a.en' does not end in .conllu, .tsv, .jsonl, .txt, so its format is not known; give a .conllu, …",
     ),
-    (lambda where: sentences(where, None, "uppos"), "a.conllu", row("1"), "no tag column named 'uppos'; did you mean 'upos'?"),
+    (
+        lambda where: sentences(where, None, "uppos"),
+        "a.conllu",
+        row("1"),
+        "no tag column named 'uppos'; did you mean 'upos'?",
+    ),
     (
         sentences,
         "a.conllu",
         row("1") + row("2", "cat", rest="\t_\t_\t3\t_\t_\t_"),
         "a.conllu, line 2: the head of 'cat' is 3, and the sentence has words 1 to 2; write a word's id, 0 for the root, or _",
     ),
-    (sentences, "a.conllu", row("1", rest="\t_\t_\t-1\t_\t_\t_"), "a.conllu, line 1: the head of 'w' is -1, and …"),
-    (sentences, "a.conllu", row("1", rest="\t_\t_\t1.1\t_\t_\t_"), "a.conllu, line 1: the head of 'w' is 1.1, and …"),
+    (
+        sentences,
+        "a.conllu",
+        row("1", rest="\t_\t_\t-1\t_\t_\t_"),
+        "a.conllu, line 1: the head of 'w' is -1, and …",
+    ),
+    (
+        sentences,
+        "a.conllu",
+        row("1", rest="\t_\t_\t1.1\t_\t_\t_"),
+        "a.conllu, line 1: the head of 'w' is 1.1, and …",
+    ),
     # word<TAB>tag, JSONL and plain text
     (
         sentences,
@@ -179,16 +209,36 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         '{"tags": ["X"]}',
         'a.jsonl, line 1: "words" must be a list of strings',
     ),
-    (sentences, "a.jsonl", '{"words": "the cat"}', 'a.jsonl, line 1: "words" must be a list of strings'),
-    (sentences, "a.jsonl", '{"words": ["a"], "tags": [1]}', 'a.jsonl, line 1: "tags" must be a list of strings'),
+    (
+        sentences,
+        "a.jsonl",
+        '{"words": "the cat"}',
+        'a.jsonl, line 1: "words" must be a list of strings',
+    ),
+    (
+        sentences,
+        "a.jsonl",
+        '{"words": ["a"], "tags": [1]}',
+        'a.jsonl, line 1: "tags" must be a list of strings',
+    ),
     (
         sentences,
         "a.jsonl",
         '{"words": ["a", "b"], "tags": ["X"]}',
         "a.jsonl, line 1: 1 tags for 2 words; give each word one tag",
     ),
-    (sentences, "a.jsonl", '{"words": []}', "a.jsonl, line 1: a sentence without words; add its words or remove the line"),
-    (sentences, "a.jsonl", '{"words": ["a\\tb"]}', "a.jsonl, line 1: a tab or a line break in a word; remove it"),
+    (
+        sentences,
+        "a.jsonl",
+        '{"words": []}',
+        "a.jsonl, line 1: a sentence without words; add its words or remove the line",
+    ),
+    (
+        sentences,
+        "a.jsonl",
+        '{"words": ["a\\tb"]}',
+        "a.jsonl, line 1: a tab or a line break in a word; remove it",
+    ),
     (
         sentences,
         "a.jsonl",
@@ -197,7 +247,12 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
     ),
     (sentences, "a.txt", "the cat\n\nthe dog\n", "a.txt, line 2: the line is empty; remove it"),
     # labeled texts
-    (labeled, "a.tsv", "fine\tpos\nno label\n", "a.tsv, line 2: 1 column instead of 2; a line is text<TAB>label"),
+    (
+        labeled,
+        "a.tsv",
+        "fine\tpos\nno label\n",
+        "a.tsv, line 2: 1 column instead of 2; a line is text<TAB>label",
+    ),
     (labeled, "a.tsv", "fine\t \n", "a.tsv, line 1: the label is empty; write one for each text"),
     (labeled, "a.tsv", " \tpos\n", "a.tsv, line 1: the text is empty; remove this line"),
     (labeled, "a.tsv", "text\tlabel\n", "a.tsv holds no texts with labels; add at least one"),
@@ -208,7 +263,12 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         '{"label": 1}',
         'a.jsonl, line 1: "text" is missing, expected a string; the line has: "label"',
     ),
-    (labeled, "a.jsonl", '{"text": 1}', 'a.jsonl, line 1: "text" is int, expected a string; the line has: "text"'),
+    (
+        labeled,
+        "a.jsonl",
+        '{"text": 1}',
+        'a.jsonl, line 1: "text" is int, expected a string; the line has: "text"',
+    ),
     (
         labeled,
         "a.jsonl",
@@ -221,7 +281,12 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         '{"text": "a", "label": ["x"]}',
         'a.jsonl, line 1: "label" is list instead of text, a whole number, true or false',
     ),
-    (labeled, "a.jsonl", "[]", "a.jsonl, line 1: list instead of an object; write one object on each line"),
+    (
+        labeled,
+        "a.jsonl",
+        "[]",
+        "a.jsonl, line 1: list instead of an object; write one object on each line",
+    ),
     (
         labeled,
         "a.jsonl",
@@ -254,7 +319,12 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         'text,label\n"open,pos\n',
         "a.csv, line 2: invalid CSV (unexpected end of data); close each quote, and double those inside a text",
     ),
-    (labeled, "a.csv", 'text,label\n"a" b,pos\n', "a.csv, line 2: invalid CSV (',' expected after '\"'); close …"),
+    (
+        labeled,
+        "a.csv",
+        'text,label\n"a" b,pos\n',
+        "a.csv, line 2: invalid CSV (',' expected after '\"'); close …",
+    ),
     (
         labeled,
         "a.csv",
@@ -268,9 +338,24 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         b'text,label\n"a\nb\xe9",pos\n',
         "a.csv, line 3: not UTF-8 (byte 0xe9 at column 2); save the file as UTF-8",
     ),
-    (labeled, "a.csv", b"\xff\xfet\0", "a.csv, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
-    (labeled, "a.csv", "text,label\na,\n", "a.csv, line 2: the label is empty; write one for each text"),
-    (labeled, "sst", "1 fine\n0\n", "sst, line 2: the label '0' without a text; a line is LABEL TEXT"),
+    (
+        labeled,
+        "a.csv",
+        b"\xff\xfet\0",
+        "a.csv, line 1: not UTF-8 but UTF-16; save the file as UTF-8",
+    ),
+    (
+        labeled,
+        "a.csv",
+        "text,label\na,\n",
+        "a.csv, line 2: the label is empty; write one for each text",
+    ),
+    (
+        labeled,
+        "sst",
+        "1 fine\n0\n",
+        "sst, line 2: the label '0' without a text; a line is LABEL TEXT",
+    ),
     (
         labeled,
         "a.ft",
@@ -289,8 +374,18 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "__label__a __label__b fine\n",
         "a.ft, line 1: more than one label: '__label__a', '__label__b'; give each text one",
     ),
-    (labeled, "a.ft", "__label__ fine\n", "a.ft, line 1: the label is empty; write one for each text"),
-    (labeled, "a.conllu", row("1"), "a.conllu holds sentences with tags, not texts with labels; give a .tsv …"),
+    (
+        labeled,
+        "a.ft",
+        "__label__ fine\n",
+        "a.ft, line 1: the label is empty; write one for each text",
+    ),
+    (
+        labeled,
+        "a.conllu",
+        row("1"),
+        "a.conllu holds sentences with tags, not texts with labels; give a .tsv …",
+    ),
     # documents
     (documents, "a.txt", "", "a.txt is empty; it needs at least one line"),
     (documents, "a.txt", " \n\n", "a.txt holds no documents; add at least one"),
@@ -300,8 +395,18 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "one\nt\u00e9wo ".encode() + b"\xe9 x\n",
         "a.txt, line 2: not UTF-8 (byte 0xe9 at column 6); save the file as UTF-8",
     ),
-    (documents, "a.txt", "one\ntwo\0\n", "a.txt, line 2: a NUL character in the line at column 4; the text is damaged"),
-    (documents, "a.txt", "text".encode("utf-16"), "a.txt, line 1: not UTF-8 but UTF-16; save the file as UTF-8"),
+    (
+        documents,
+        "a.txt",
+        "one\ntwo\0\n",
+        "a.txt, line 2: a NUL character in the line at column 4; the text is damaged",
+    ),
+    (
+        documents,
+        "a.txt",
+        "text".encode("utf-16"),
+        "a.txt, line 1: not UTF-8 but UTF-16; save the file as UTF-8",
+    ),
     (
         documents,
         "a.txt.gz",
@@ -309,11 +414,36 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         f"a.txt.gz {CUT}",
     ),
     (documents, "a.txt.xz", lzma.compress(NOISE)[:-20], "a.txt.xz cannot be unpacked after line …"),
-    (by_line, "a.txt", b"one\n\xff\n", "a.txt, line 2: not UTF-8 (byte 0xff at column 1); save the file as UTF-8"),
-    (by_line, "a.txt", "one\n\0\n", "a.txt, line 2: a NUL character in the line at column 1; the text is damaged"),
-    (documents, "a.jsonl", '{"texts": "a"}', 'a.jsonl, line 1: "text" is missing, expected a string; the line has: "texts"'),
-    (documents, "a.jsonl", '{"text": "a"}\n{"text": " "}', "a.jsonl, line 2: the text is empty; remove this line"),
-    (documents, "a.jsonl", '{"text": null}', 'a.jsonl, line 1: "text" is NoneType, expected a string; the line has: "text"'),
+    (
+        by_line,
+        "a.txt",
+        b"one\n\xff\n",
+        "a.txt, line 2: not UTF-8 (byte 0xff at column 1); save the file as UTF-8",
+    ),
+    (
+        by_line,
+        "a.txt",
+        "one\n\0\n",
+        "a.txt, line 2: a NUL character in the line at column 1; the text is damaged",
+    ),
+    (
+        documents,
+        "a.jsonl",
+        '{"texts": "a"}',
+        'a.jsonl, line 1: "text" is missing, expected a string; the line has: "texts"',
+    ),
+    (
+        documents,
+        "a.jsonl",
+        '{"text": "a"}\n{"text": " "}',
+        "a.jsonl, line 2: the text is empty; remove this line",
+    ),
+    (
+        documents,
+        "a.jsonl",
+        '{"text": null}',
+        'a.jsonl, line 1: "text" is NoneType, expected a string; the line has: "text"',
+    ),
     (
         lambda where: documents(where, None, "lines"),
         "a.txt",
@@ -331,17 +461,26 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("read", "name", "content", "sentence"), TABLE, ids=[f"{n}-{row[1]}-{row[3][:70]}" for n, row in enumerate(TABLE)]
+    ("read", "name", "content", "sentence"),
+    TABLE,
+    ids=[f"{n}-{row[1]}-{row[3][:70]}" for n, row in enumerate(TABLE)],
 )
 def test_each_broken_file_has_its_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Any], name: str, content: str | bytes, sentence: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[str], Any],
+    name: str,
+    content: str | bytes,
+    sentence: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(SaccadeError) as caught:
         read(name)
     told = str(caught.value)
-    assert told.startswith(sentence.removesuffix("…")) if sentence.endswith("…") else told == sentence
+    assert (
+        told.startswith(sentence.removesuffix("…")) if sentence.endswith("…") else told == sentence
+    )
     assert "\n" not in told
 
 
@@ -365,9 +504,21 @@ WHERE: list[tuple[Callable[[str], Any], str, str]] = [
         "good.conllu,",
         '. is a folder, not a file; give text files or .jsonl files with "text", separated by commas (each may end in .gz or .xz)',
     ),
-    (corpus, "reviews:train", "the corpus 'reviews' has no pairs; those that have: phrasebook, dates"),
-    (sentences, "dates:train", "the corpus 'dates' has no sentences with tags; those that have: phrasebook"),
-    (labeled, "phrasebook:train", "the corpus 'phrasebook' has no texts with labels; those that have: reviews"),
+    (
+        corpus,
+        "reviews:train",
+        "the corpus 'reviews' has no pairs; those that have: phrasebook, dates",
+    ),
+    (
+        sentences,
+        "dates:train",
+        "the corpus 'dates' has no sentences with tags; those that have: phrasebook",
+    ),
+    (
+        labeled,
+        "phrasebook:train",
+        "the corpus 'phrasebook' has no texts with labels; those that have: reviews",
+    ),
     (labeled, "reviews:trian", "'reviews:trian' is not a part of reviews; did you mean 'train'?"),
     (documents, "dates", "'dates' is not a part of dates; there are: dev, test, train"),
     (
@@ -378,9 +529,15 @@ WHERE: list[tuple[Callable[[str], Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("read", "where", "sentence"), WHERE, ids=[f"{n}-{row[1]}" for n, row in enumerate(WHERE)])
+@pytest.mark.parametrize(
+    ("read", "where", "sentence"), WHERE, ids=[f"{n}-{row[1]}" for n, row in enumerate(WHERE)]
+)
 def test_each_wrong_place_has_its_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[str], Any], where: str, sentence: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[str], Any],
+    where: str,
+    sentence: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("good.conllu").write_text(row("1"), encoding="utf-8")
@@ -402,9 +559,13 @@ READERS: list[tuple[Callable[[str], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("read", "name"), READERS, ids=[f"{n}-{name}" for n, (_, name) in enumerate(READERS)])
+@pytest.mark.parametrize(
+    ("read", "name"), READERS, ids=[f"{n}-{name}" for n, (_, name) in enumerate(READERS)]
+)
 @given(content=st.binary(max_size=40) | st.lists(SCRAPS, max_size=25).map(b"".join))
-def test_whatever_a_file_holds_it_is_read_or_refused(read: Callable[[str], Any], name: str, content: bytes) -> None:
+def test_whatever_a_file_holds_it_is_read_or_refused(
+    read: Callable[[str], Any], name: str, content: bytes
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)

@@ -50,8 +50,14 @@ def test_odd_sentences(kind: str, level: str, sentence: Sentence) -> None:
 
 def test_rare_and_similar_tags_are_named() -> None:
     found = kinds(check_sentences([*TAGGED, Sentence(("x", "y"), ("Noun", "SYM"), 7)], "x"))
-    assert found["rare tags"].sentence == "tags that occur only once: 'Noun', 'SYM'; check whether they are meant"
-    assert found["similar tags"].sentence == "tags that differ only in case: 'NOUN', 'Noun'; write them alike"
+    assert (
+        found["rare tags"].sentence
+        == "tags that occur only once: 'Noun', 'SYM'; check whether they are meant"
+    )
+    assert (
+        found["similar tags"].sentence
+        == "tags that differ only in case: 'NOUN', 'Noun'; write them alike"
+    )
     assert found["similar tags"].level == "warning"
 
 
@@ -77,8 +83,13 @@ def test_labels_are_counted_and_looked_at() -> None:
     assert report.tallies == {"labels": {"neg": 2, "pos": 2, "Pos": 1}}
     assert "labels: 3 (neg 2 (40%), pos 2 (40%), Pos 1 (20%))" in report.lines()
     assert set(kinds(report)) == {"rare labels", "similar labels"}
-    assert kinds(check_labeled(TEXTS[::2], "x"))["one label"].sentence == "every label is 'pos'; there is nothing to learn"
-    assert [finding.level for finding in check_labeled([Labeled("a"), Labeled("b")], "x").findings] == ["note"]
+    assert (
+        kinds(check_labeled(TEXTS[::2], "x"))["one label"].sentence
+        == "every label is 'pos'; there is nothing to learn"
+    )
+    assert [
+        finding.level for finding in check_labeled([Labeled("a"), Labeled("b")], "x").findings
+    ] == ["note"]
     many = check_labeled([Labeled(f"text {n}", f"label {n}", n) for n in range(1, 40)], "x")
     assert f"label 27 1 (3%), and {39 - SHOWN_TALLIES} more)" in many.lines()[2]
 
@@ -86,41 +97,68 @@ def test_labels_are_counted_and_looked_at() -> None:
 def test_documents_are_looked_at_line_by_line() -> None:
     text = Document("fine\nR&amp;D\nfine", 10)
     assert kinds(check_documents([text], "x"))["html entity"].lines == [11]
-    assert kinds(check_documents([text], "x"))["html entity"].sentence.startswith("1 line with HTML entities")
+    assert kinds(check_documents([text], "x"))["html entity"].sentence.startswith(
+        "1 line with HTML entities"
+    )
     assert kinds(check_documents([text], "x", by_line=False))["html entity"].lines == [10]
     again = check_documents([text, Document("other", 14), text], "x", by_line=False)
     assert kinds(again)["duplicates"].sentence == "1 document repeating an earlier one"
-    assert "no spaces" in kinds(check_documents([Document("これはかなり長い日本語の行です", 1)], "x"))
+    assert "no spaces" in kinds(
+        check_documents([Document("これはかなり長い日本語の行です", 1)], "x")
+    )
 
 
 @pytest.mark.parametrize(
     ("check_them", "items", "document"),
     [
-        (check_sentences, TAGGED, {"name": "x", "sentences": 2, "tags": {"DET": 2, "NOUN": 2}, "findings": []}),
-        (check_labeled, TEXTS, {"name": "x", "texts": 4, "labels": {"neg": 2, "pos": 2}, "findings": []}),
+        (
+            check_sentences,
+            TAGGED,
+            {"name": "x", "sentences": 2, "tags": {"DET": 2, "NOUN": 2}, "findings": []},
+        ),
+        (
+            check_labeled,
+            TEXTS,
+            {"name": "x", "texts": 4, "labels": {"neg": 2, "pos": 2}, "findings": []},
+        ),
         (check_documents, [Document("a b c", 1)], {"name": "x", "documents": 1, "findings": []}),
     ],
 )
-def test_reports_are_plain(check_them: object, items: list[object], document: dict[str, object]) -> None:
+def test_reports_are_plain(
+    check_them: object, items: list[object], document: dict[str, object]
+) -> None:
     assert callable(check_them)
     report = check_them(items, "x")
     found = report.to_dict()
     assert json.loads(json.dumps(found)) == found
     assert {key: found[key] for key in document} == document
     assert report.lines()[-1] == "nothing odd was found"
-    assert [finding.sentence for finding in check_them([], "x").findings] == [f"there are no {report.what}s"]
+    assert [finding.sentence for finding in check_them([], "x").findings] == [
+        f"there are no {report.what}s"
+    ]
 
 
 def test_lengths_are_told_in_their_own_unit() -> None:
     assert check_sentences(TAGGED, "x").lines()[1].endswith("max 2 per sentence)")
     assert check_labeled(TEXTS, "x").lines()[1].endswith("max 3 per text)")
-    assert check_documents([Document("a b", 1), Document("a", 2)], "x").lines()[1].endswith("max 2 per document)")
+    assert (
+        check_documents([Document("a b", 1), Document("a", 2)], "x")
+        .lines()[1]
+        .endswith("max 2 per document)")
+    )
     long = check_documents([Document("a " * 7_734, 1), Document("b " * 7_734, 2)], "x").lines()[1]
-    assert long == "text: 15,468 words (min 7,734, median 7,734, mean 7,734.0, 95% up to 7,734, max 7,734 per document)"
+    assert (
+        long
+        == "text: 15,468 words (min 7,734, median 7,734, mean 7,734.0, 95% up to 7,734, max 7,734 per document)"
+    )
 
 
 def test_numbers_that_say_nothing_are_left_out() -> None:
-    assert check_documents([Document("a", 1)], "x").lines() == ["x: 1 document", "text: 1 word", "nothing odd was found"]
+    assert check_documents([Document("a", 1)], "x").lines() == [
+        "x: 1 document",
+        "text: 1 word",
+        "nothing odd was found",
+    ]
     assert check_documents([], "x").lines() == ["x: 0 documents", "error: there are no documents"]
 
 
@@ -168,7 +206,9 @@ def test_all_broken_lines_are_found_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / name).write_text(content)
     report = check([str(tmp_path / name)], kind)
     assert report.count == good
-    assert {finding.kind: finding.lines for finding in report.findings if finding.level == "error"} == lines
+    assert {
+        finding.kind: finding.lines for finding in report.findings if finding.level == "error"
+    } == lines
     assert report.errors == sum(map(len, lines.values()))
     assert report.name == name
 
@@ -176,7 +216,11 @@ def test_all_broken_lines_are_found_at_once(tmp_path: Path, kind: str) -> None:
 def test_broken_lines_of_text_by_line_and_after_a_cut(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\n\xff\ntwo\n\xfe\nR&amp;D\n")
     report = check([str(tmp_path / "a.txt")], separated="line")
-    assert (report.count, kinds(report)["encoding"].lines, kinds(report)["html entity"].lines) == (3, [2, 4], [5])
+    assert (report.count, kinds(report)["encoding"].lines, kinds(report)["html entity"].lines) == (
+        3,
+        [2, 4],
+        [5],
+    )
     assert check([str(tmp_path / "a.txt")]).errors == 2
 
 
@@ -195,7 +239,11 @@ def test_each_kind_of_an_embedded_corpus(tmp_path: Path) -> None:
         (["a", "b", "c"], None, "3 files were given; give one, or two text files --as pairs"),
         (["a", "b"], "tags", "2 files were given; give one, or two text files --as pairs"),
         (["reviews:dev", "b"], "text", "2 files were given; give one"),
-        (["reviews:dev"], "pairs", "the corpus 'reviews' has no pairs; those that have: phrasebook, dates"),
+        (
+            ["reviews:dev"],
+            "pairs",
+            "the corpus 'reviews' has no pairs; those that have: phrasebook, dates",
+        ),
         (["none.conllu"], None, "no file 'none.conllu'"),
     ],
 )

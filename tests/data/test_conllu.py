@@ -40,7 +40,9 @@ EXAMPLE = """# sent_id = 1
 
 
 def tag_lines(path: Path, tags: Iterable[Sequence[str]], column: str = "upos") -> list[str]:
-    return list(tag_conllu(path, zip(read_sentences(path, None, column), tags, strict=True), column))
+    return list(
+        tag_conllu(path, zip(read_sentences(path, None, column), tags, strict=True), column)
+    )
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -52,8 +54,18 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 def test_the_example_by_hand(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", EXAMPLE)
     assert read_sentences(path) == [
-        Sentence(("Vamos", "nos", "a", "el", "mar"), ("VERB", "PRON", "ADP", "DET", "NOUN"), 1, (-1, 0, 4, 4, 0)),
-        Sentence(("10 000", "fell", "and", "he", "it"), ("NUM", "VERB", "CCONJ", "PRON", "PRON"), 11, (1, -1, 3, 1, 3)),
+        Sentence(
+            ("Vamos", "nos", "a", "el", "mar"),
+            ("VERB", "PRON", "ADP", "DET", "NOUN"),
+            1,
+            (-1, 0, 4, 4, 0),
+        ),
+        Sentence(
+            ("10 000", "fell", "and", "he", "it"),
+            ("NUM", "VERB", "CCONJ", "PRON", "PRON"),
+            11,
+            (1, -1, 3, 1, 3),
+        ),
     ]
     assert read_sentences(str(path), None, "xpos")[0].tags == ("VM", "PP", "SP", "DA", "NC")
 
@@ -69,7 +81,9 @@ def test_the_example_by_hand(tmp_path: Path) -> None:
         ("a.conllu.xz", lzma.compress(EXAMPLE.encode())),
     ],
 )
-def test_blank_lines_line_ends_and_packing_change_nothing(tmp_path: Path, name: str, content: bytes) -> None:
+def test_blank_lines_line_ends_and_packing_change_nothing(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     expected = read_sentences(write(tmp_path, "plain.conllu", EXAMPLE))
     found = read_sentences(write(tmp_path, name, content))
     assert [(one.words, one.tags) for one in found] == [(one.words, one.tags) for one in expected]
@@ -77,7 +91,12 @@ def test_blank_lines_line_ends_and_packing_change_nothing(tmp_path: Path, name: 
 
 @pytest.mark.parametrize(
     ("heads", "expected"),
-    [(("2", "0", "2"), (1, -1, 1)), (("_", "0", "2"), None), (("_", "_", "_"), None), (("0", "0", "3"), (-1, -1, 2))],
+    [
+        (("2", "0", "2"), (1, -1, 1)),
+        (("_", "0", "2"), None),
+        (("_", "_", "_"), None),
+        (("0", "0", "3"), (-1, -1, 2)),
+    ],
 )
 def test_heads_count_words_from_0_and_are_known_together_or_not_at_all(
     tmp_path: Path, heads: tuple[str, str, str], expected: tuple[int, ...] | None
@@ -85,22 +104,32 @@ def test_heads_count_words_from_0_and_are_known_together_or_not_at_all(
     rows = [f"{n}\tw\t_\tX\t_\t_\t{head}\t_\t_\t_" for n, head in enumerate(heads, 1)]
     rows.insert(1, "1.1\tempty\t_\tX\t_\t_\t_\t_\t_\t_")
     rows.insert(2, "2-3\trange\t_\t_\t_\t_\t_\t_\t_\t_")
-    assert [one.heads for one in read_sentences(write(tmp_path, "a.conllu", "\n".join(rows)))] == [expected]
+    assert [one.heads for one in read_sentences(write(tmp_path, "a.conllu", "\n".join(rows)))] == [
+        expected
+    ]
 
 
 def test_the_package_reads_the_same(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", EXAMPLE)
     for column in ("upos", "xpos"):
         expected = [
-            (tuple(t["form"] for t in one if isinstance(t["id"], int)), tuple(t[column] for t in one if isinstance(t["id"], int)))
+            (
+                tuple(t["form"] for t in one if isinstance(t["id"], int)),
+                tuple(t[column] for t in one if isinstance(t["id"], int)),
+            )
             for one in conllu.parse(EXAMPLE)
         ]
         assert [(one.words, one.tags) for one in read_sentences(path, None, column)] == expected
-    heads = [tuple(t["head"] - 1 for t in one if isinstance(t["id"], int)) for one in conllu.parse(EXAMPLE)]
+    heads = [
+        tuple(t["head"] - 1 for t in one if isinstance(t["id"], int))
+        for one in conllu.parse(EXAMPLE)
+    ]
     assert [one.heads for one in read_sentences(path)] == heads
 
 
-letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="_#|=")
+letters = st.characters(
+    exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="_#|="
+)
 cells = st.text(letters, min_size=1, max_size=6)
 
 
@@ -121,36 +150,54 @@ def as_conllu(given_sentences: list[tuple[list[str], list[str] | None]], column:
             row: dict[str, object] = dict.fromkeys(names)
             row.update({"id": place + 1, "form": word, column: tags[place] if tags else "_"})
             tokens.append(conllu.models.Token(**row))
-        lists.append(conllu.TokenList(tokens, metadata=conllu.models.Metadata({"text": " ".join(words)})))
+        lists.append(
+            conllu.TokenList(tokens, metadata=conllu.models.Metadata({"text": " ".join(words)}))
+        )
     return "".join(one.serialize() for one in lists)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(tagged(), min_size=1, max_size=4), st.sampled_from(["upos", "xpos"]))
-def test_what_the_package_writes_comes_back(sentences: list[tuple[list[str], list[str] | None]], column: str) -> None:
+def test_what_the_package_writes_comes_back(
+    sentences: list[tuple[list[str], list[str] | None]], column: str
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), "a.conllu", as_conllu(sentences, column))
-        found = [(list(one.words), list(one.tags) if one.tags else None) for one in read_sentences(path, None, column)]
+        found = [
+            (list(one.words), list(one.tags) if one.tags else None)
+            for one in read_sentences(path, None, column)
+        ]
     assert found == sentences
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(tagged(), min_size=1, max_size=4), st.sampled_from(["a.jsonl", "a.tsv", "a.txt"]), st.sampled_from(["upos", "xpos"])
+    st.lists(tagged(), min_size=1, max_size=4),
+    st.sampled_from(["a.jsonl", "a.tsv", "a.txt"]),
+    st.sampled_from(["upos", "xpos"]),
 )
-def test_simple_forms_become_conllu(sentences: list[tuple[list[str], list[str] | None]], name: str, column: str) -> None:
+def test_simple_forms_become_conllu(
+    sentences: list[tuple[list[str], list[str] | None]], name: str, column: str
+) -> None:
     words = [words for words, _ in sentences]
     tags = [tags or ["X"] * len(words) for words, tags in sentences]
     content = {
-        "a.jsonl": "\n".join(json.dumps({"words": one, "tags": two}) for one, two in zip(words, tags, strict=True)),
-        "a.tsv": "\n\n".join("\n".join(map("\t".join, zip(one, two, strict=True))) for one, two in zip(words, tags, strict=True)),
+        "a.jsonl": "\n".join(
+            json.dumps({"words": one, "tags": two}) for one, two in zip(words, tags, strict=True)
+        ),
+        "a.tsv": "\n\n".join(
+            "\n".join(map("\t".join, zip(one, two, strict=True)))
+            for one, two in zip(words, tags, strict=True)
+        ),
         "a.txt": "\n".join(" ".join(one) for one in words),
     }[name]
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), name, content)
         read = read_sentences(path)
         assert [list(one.words) for one in read] == words
-        assert [one.tags and list(one.tags) for one in read] == [None if name == "a.txt" else one for one in tags]
+        assert [one.tags and list(one.tags) for one in read] == [
+            None if name == "a.txt" else one for one in tags
+        ]
         lines = "".join(tag_lines(path, tags, column))
         again = read_sentences(write(Path(folder), "out.conllu", lines), None, column)
     assert [list(one.words) for one in again] == words
@@ -163,7 +210,13 @@ def test_simple_forms_become_conllu(sentences: list[tuple[list[str], list[str] |
 
 @pytest.mark.parametrize("column", ["upos", "xpos"])
 @pytest.mark.parametrize(
-    "change", [lambda text: text, lambda text: text.replace("\n", "\r\n"), str.rstrip, lambda text: "\ufeff" + text]
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.replace("\n", "\r\n"),
+        str.rstrip,
+        lambda text: "\ufeff" + text,
+    ],
 )
 def test_only_the_tags_of_words_change(tmp_path: Path, column: str, change: object) -> None:
     assert callable(change)
@@ -173,18 +226,25 @@ def test_only_the_tags_of_words_change(tmp_path: Path, column: str, change: obje
     assert "".join(tag_lines(path, own, column)) == content, "its own tags give the file itself"
     other = [[f"T{n}" for n, _ in enumerate(tags)] for tags in own]
     made = "".join(tag_lines(path, other, column))
-    assert [list(one.tags or ()) for one in read_sentences(write(tmp_path, "b.conllu", made), None, column)] == other
+    assert [
+        list(one.tags or ())
+        for one in read_sentences(write(tmp_path, "b.conllu", made), None, column)
+    ] == other
     place = {"upos": 3, "xpos": 4}[column]
     changed = 0
     for before, after in zip(content.split("\n"), made.split("\n"), strict=True):
         left, right = before.split("\t"), after.split("\t")
         changed += left != right
-        assert [cell for n, cell in enumerate(left) if n != place] == [cell for n, cell in enumerate(right) if n != place]
+        assert [cell for n, cell in enumerate(left) if n != place] == [
+            cell for n, cell in enumerate(right) if n != place
+        ]
     assert changed == 10
 
 
 def test_tags_of_an_untagged_file_are_filled_in(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.conllu", "1\tthe\t_\t_\t_\t_\t_\t_\t_\t_\n2\tcat\t_\t_\t_\t_\t_\t_\t_\t_\n")
+    path = write(
+        tmp_path, "a.conllu", "1\tthe\t_\t_\t_\t_\t_\t_\t_\t_\n2\tcat\t_\t_\t_\t_\t_\t_\t_\t_\n"
+    )
     assert read_sentences(path) == [Sentence(("the", "cat"), None, 1)]
     assert tag_lines(path, [("DET", "NOUN")])[0] == "1\tthe\t_\tDET\t_\t_\t_\t_\t_\t_\n"
 

@@ -36,12 +36,16 @@ def test_the_phrasebook_gives_pairs_sentences_and_documents() -> None:
         assert sentence == Sentence(tuple(pair.source.split()), pair.tags, pair.line)
         assert sentence.tags is not None
         assert len(sentence.tags) == len(sentence.words)
-    assert documents("phrasebook:train", SMALL) == [Document(pair.source, pair.line) for pair in pairs]
+    assert documents("phrasebook:train", SMALL) == [
+        Document(pair.source, pair.line) for pair in pairs
+    ]
 
 
 def test_dates_and_reviews_give_what_they_are() -> None:
     assert [pair.line for pair in corpus("dates:test", SMALL)] == [1, 2, 3]
-    assert documents("dates:dev", SMALL) == [Document(pair.source, pair.line) for pair in corpus("dates:dev", SMALL)]
+    assert documents("dates:dev", SMALL) == [
+        Document(pair.source, pair.line) for pair in corpus("dates:dev", SMALL)
+    ]
     texts = labeled("reviews:train", SMALL)
     assert [text.label for text in texts] == ["positive", "negative"] * 3
     assert documents("reviews:train", SMALL) == [Document(text.text, text.line) for text in texts]
@@ -49,7 +53,9 @@ def test_dates_and_reviews_give_what_they_are() -> None:
 
 @pytest.mark.parametrize("name", table.names())
 def test_every_embedded_corpus_gives_documents_and_something_else(name: str) -> None:
-    assert (name in DOCUMENTS.generated) is (name not in (*GRAPHS.generated, "bags")), "graphs and bags are no texts"
+    assert (name in DOCUMENTS.generated) is (name not in (*GRAPHS.generated, "bags")), (
+        "graphs and bags are no texts"
+    )
     assert any(name in kind.generated for kind in (PAIRS, SENTENCES, LABELED, CAPTIONED, GRAPHS))
     assert is_generated(f"{name}:dev")
     kinds = [(corpus, PAIRS), (sentences, SENTENCES), (labeled, LABELED), (documents, DOCUMENTS)]
@@ -72,4 +78,7 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     assert sentences(where) == [Sentence(("the",), ("DET",), 1)]
     assert labeled(where) == [Labeled("the", "DET", 1)]
     assert documents(str(tmp_path / "a.txt")) == [Document("the cat\n\nthe dog\n", 1)]
-    assert documents(str(tmp_path / "a.txt"), None, "blank") == [Document("the cat", 1), Document("the dog", 3)]
+    assert documents(str(tmp_path / "a.txt"), None, "blank") == [
+        Document("the cat", 1),
+        Document("the dog", 3),
+    ]

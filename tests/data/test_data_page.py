@@ -17,7 +17,12 @@ COUNTS = {
     "labels.jsonl": 2, "labels.csv": 1, "labels.train": 2, "labels.fasttext": 2, "text.txt": 1, "text.jsonl": 1, "graphs.jsonl": 1,
     "graphs.mesh.jsonl": 1,
 }  # fmt: skip
-ABOUT_PICTURES = {"pictured.tsv", "captioned.jsonl", "asked.tsv", "asked.json"}  # with their images in test_pictures.py
+ABOUT_PICTURES = {
+    "pictured.tsv",
+    "captioned.jsonl",
+    "asked.tsv",
+    "asked.json",
+}  # with their images in test_pictures.py
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -32,7 +37,9 @@ def test_no_example_is_left_out() -> None:
 
 
 def test_the_table_of_corpora_is_right() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|(.*?)\|(.*?)\|(.*?)\|(.*?)\|(.*?)\|", PAGE, flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \|(.*?)\|(.*?)\|(.*?)\|(.*?)\|(.*?)\|", PAGE, flags=re.MULTILINE
+    )
     assert [name for name, *_ in rows] == table.names()
     for name, *cells in rows:
         assert [cell.strip() == "yes" for cell in cells] == [

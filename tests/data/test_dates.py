@@ -12,7 +12,17 @@ import dateutil.parser
 import pytest
 
 from saccade.data.generated import Dice
-from saccade.data.generated.dates import FIRST, FORMS, LAST, MOST, WORDS, Form, dates, roman, year_words
+from saccade.data.generated.dates import (
+    FIRST,
+    FORMS,
+    LAST,
+    MOST,
+    WORDS,
+    Form,
+    dates,
+    roman,
+    year_words,
+)
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 
@@ -68,7 +78,9 @@ def test_dateutil_reads_the_same_day(name: str) -> None:
     for day in days(BY_PATTERN[name], 60):
         text = BY_PATTERN[name].write(day)
         year_first = text[:4].isdigit()
-        found = dateutil.parser.parse(text, dayfirst=not year_first, yearfirst=year_first, fuzzy=True)
+        found = dateutil.parser.parse(
+            text, dayfirst=not year_first, yearfirst=year_first, fuzzy=True
+        )
         assert found.date() == day, text
 
 
@@ -91,7 +103,9 @@ def test_numbers_in_words() -> None:
         "seventeen hundred", "eighteen oh five", "nineteen ninety-eight", "two thousand", "two thousand and five", "twenty ten",
         "twenty ninety-nine",
     ]  # fmt: skip
-    assert [words_to_year(year_words(year)) for year in range(1700, 2100)] == list(range(1700, 2100))
+    assert [words_to_year(year_words(year)) for year in range(1700, 2100)] == list(
+        range(1700, 2100)
+    )
     assert [WORDS["short ordinals"][n] for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 31)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "31st",
     ]  # fmt: skip
@@ -106,7 +120,10 @@ def test_roman_numbers_add_up() -> None:
 
     def value(text: str) -> int:
         worth = [signs[sign] for sign in text]
-        return sum(-here if here < after else here for here, after in zip(worth, [*worth[1:], 0], strict=True))
+        return sum(
+            -here if here < after else here
+            for here, after in zip(worth, [*worth[1:], 0], strict=True)
+        )
 
     assert [value(roman(n)) for n in range(1700, 2100)] == list(range(1700, 2100))
     assert [value(roman(n)) for n in range(1, 13)] == list(range(1, 13))
@@ -114,15 +131,28 @@ def test_roman_numbers_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["the {spelled} of {M} {y}", "{M} the {spelled}, {y}", "on the {spelled} of {M} in {y}", "{d}.{R}.{y}", "{d} {R} {y}"]
+    "name",
+    [
+        "the {spelled} of {M} {y}",
+        "{M} the {spelled}, {y}",
+        "on the {spelled} of {M} in {y}",
+        "{d}.{R}.{y}",
+        "{d} {R} {y}",
+    ],
 )
 def test_spelled_and_roman_forms_by_a_reader_of_their_own(name: str) -> None:
     numbers = {WORDS["ordinals"][n]: n for n in range(1, 32)}
     for day in days(BY_PATTERN[name], 100):
         tokens = re.findall(r"[\w-]+", BY_PATTERN[name].write(day))
         year = next(int(token) for token in tokens if re.fullmatch(r"\d{4}", token))
-        month = next(n for n in range(1, 13) if WORDS["months"][n - 1] in tokens or roman(n) in tokens)
-        number = next(numbers.get(token) or int(token) for token in tokens if token in numbers or re.fullmatch(r"\d{1,2}", token))
+        month = next(
+            n for n in range(1, 13) if WORDS["months"][n - 1] in tokens or roman(n) in tokens
+        )
+        number = next(
+            numbers.get(token) or int(token)
+            for token in tokens
+            if token in numbers or re.fullmatch(r"\d{1,2}", token)
+        )
         assert date(year, month, number) == day
 
 
@@ -139,9 +169,14 @@ def test_the_days_of_a_month_that_a_calendar_finds() -> None:
 def test_weekdays_of_a_month_by_counting() -> None:
     form = BY_PATTERN["the {week} {W} in {M} {y}"]
     for day in days(form, 200):
-        match = re.fullmatch(r"the (first|second|third|fourth) (\w+) in (\w+) (\d+)", form.write(day))
+        match = re.fullmatch(
+            r"the (first|second|third|fourth) (\w+) in (\w+) (\d+)", form.write(day)
+        )
         assert match
-        which, weekday = ["first", "second", "third", "fourth"].index(match[1]), WORDS["weekdays"].index(match[2])
+        which, weekday = (
+            ["first", "second", "third", "fourth"].index(match[1]),
+            WORDS["weekdays"].index(match[2]),
+        )
         month = [date(int(match[4]), WORDS["months"].index(match[3]) + 1, n) for n in range(1, 29)]
         assert [here for here in month if here.weekday() == weekday][which] == day
     form = BY_PATTERN["the last {W} of {M} {y}"]
@@ -165,8 +200,14 @@ def test_feasts_by_hand(text: str, day: date) -> None:
 
 
 def test_the_day_before_and_after_by_hand() -> None:
-    assert BY_PATTERN["the day before {d} {M} {y}"].write(date(1999, 12, 31)) == "the day before 1 January 2000"
-    assert BY_PATTERN["the day after {d} {M} {y}"].write(date(2000, 2, 29)) == "the day after 28 February 2000"
+    assert (
+        BY_PATTERN["the day before {d} {M} {y}"].write(date(1999, 12, 31))
+        == "the day before 1 January 2000"
+    )
+    assert (
+        BY_PATTERN["the day after {d} {M} {y}"].write(date(2000, 2, 29))
+        == "the day after 28 February 2000"
+    )
 
 
 def test_a_year_of_two_digits_is_decided_by_its_weekday() -> None:
@@ -175,7 +216,11 @@ def test_a_year_of_two_digits_is_decided_by_its_weekday() -> None:
     assert form.write(date(1998, 5, 3)) == "Sunday, 3 May '98"
     for year in range(1700, 1800):
         for month, day in ((1, 1), (2, 28), (2, 29), (3, 1), (12, 31)):
-            there = [date(y, month, day) for y in range(year, 2100, 100) if day <= monthrange(y, month)[1]]
+            there = [
+                date(y, month, day)
+                for y in range(year, 2100, 100)
+                if day <= monthrange(y, month)[1]
+            ]
             assert len({form.write(one) for one in there}) == len(there)
     assert all(1950 <= day.year <= 2049 for day in days(form, 200))
 
@@ -226,7 +271,9 @@ def test_the_same_seed_gives_the_same_corpus_everywhere() -> None:
     made = dates(train=50, dev=5, test=20)
     content = "\n".join(f"{pair.source}\t{pair.target}" for part in made.values() for pair in part)
     assert hashlib.sha256(content.encode()).hexdigest()[:16] == "f82986ef83099e00"
-    assert dates(train=7, dev=0, test=20)["test"] == made["test"], "the test part does not depend on the other sizes"
+    assert dates(train=7, dev=0, test=20)["test"] == made["test"], (
+        "the test part does not depend on the other sizes"
+    )
     assert dates(train=50, dev=5, test=20, seed=1) != made
 
 

@@ -62,7 +62,10 @@ class Server:
         if name not in self.files:
             handler.send_error(404)
             return
-        content, start = self.files[name], int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        content, start = (
+            self.files[name],
+            int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0,
+        )
         if wanted and start >= len(content):
             handler.send_error(416)
             return
@@ -71,7 +74,9 @@ class Server:
             handler.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         handler.send_header("Content-Length", str(len(content) - start))
         handler.end_headers()
-        handler.wfile.write(content[start : start + self.cut.pop(0)] if self.cut else content[start:])
+        handler.wfile.write(
+            content[start : start + self.cut.pop(0)] if self.cut else content[start:]
+        )
 
 
 @pytest.fixture
@@ -107,7 +112,10 @@ def files_below(folder: Path) -> list[str]:
 
 
 def test_a_set_is_fetched_once_and_found_by_its_path(server: Server, tmp_path: Path) -> None:
-    assert error_of(lambda: one_file("data/toy/b.txt", "x")) == "data/toy/b.txt is not there; `saccade fetch toy` gets it"
+    assert (
+        error_of(lambda: one_file("data/toy/b.txt", "x"))
+        == "data/toy/b.txt is not there; `saccade fetch toy` gets it"
+    )
     assert "did you mean" not in error_of(lambda: one_file("data/toy/other.txt", "x"))
     printed = run_cli("fetch", "toy", "--json")
     assert printed.code == 0
@@ -124,13 +132,19 @@ def test_a_set_is_fetched_once_and_found_by_its_path(server: Server, tmp_path: P
     assert len(server.asked) == asked, "what is there is not fetched again"
     (tmp_path / "data/toy").mkdir(parents=True)
     (tmp_path / "data/toy/b.txt").write_text("mine")
-    assert one_file("data/toy/b.txt", "x") == Path("data/toy/b.txt"), "the working directory comes first"
+    assert one_file("data/toy/b.txt", "x") == Path("data/toy/b.txt"), (
+        "the working directory comes first"
+    )
 
 
 def test_a_cut_download_continues_where_it_ended(server: Server, tmp_path: Path) -> None:
     server.cut = [70_000, 50_000]
     fetching.fetch("toy", tmp_path)
-    assert server.asked[:3] == [("a.txt", None), ("a.txt", "bytes=70000-"), ("a.txt", "bytes=120000-")]
+    assert server.asked[:3] == [
+        ("a.txt", None),
+        ("a.txt", "bytes=70000-"),
+        ("a.txt", "bytes=120000-"),
+    ]
     assert lzma.decompress((tmp_path / "toy/a.txt.xz").read_bytes()) == TEXT
 
 
@@ -158,18 +172,24 @@ def test_a_part_of_another_file_is_thrown_away(server: Server, tmp_path: Path) -
 def test_a_wrong_file_is_refused(server: Server, tmp_path: Path) -> None:
     server.files["b.txt"] = b"x\n"
     sentence = error_of(lambda: fetching.fetch("toy", tmp_path))
-    assert sentence == f"{server.url}b.txt is not the expected file (its sha256 differs); get it again"
+    assert (
+        sentence == f"{server.url}b.txt is not the expected file (its sha256 differs); get it again"
+    )
     assert "toy/b.txt" not in files_below(tmp_path)
     assert "toy/downloads/b.txt" not in files_below(tmp_path)
     server.files["b.txt"] = b"far too long\n"
-    assert "b.txt is larger than the 2 bytes that it should have" in error_of(lambda: fetching.fetch("toy", tmp_path))
+    assert "b.txt is larger than the 2 bytes that it should have" in error_of(
+        lambda: fetching.fetch("toy", tmp_path)
+    )
     assert not [name for name in files_below(tmp_path) if "b.txt" in name]
 
 
 def test_a_changed_file_is_noticed_and_kept(server: Server, tmp_path: Path) -> None:
     fetching.fetch("toy", tmp_path)
     (tmp_path / "toy/b.txt").write_text("mine")
-    assert "b.txt is not the published file (its sha256 differs); remove it" in error_of(lambda: fetching.fetch("toy", tmp_path))
+    assert "b.txt is not the published file (its sha256 differs); remove it" in error_of(
+        lambda: fetching.fetch("toy", tmp_path)
+    )
     assert (tmp_path / "toy/b.txt").read_text() == "mine"
 
 
@@ -191,10 +211,14 @@ def test_redirects_stay_on_the_web(server: Server, tmp_path: Path) -> None:
     server.redirects["b.txt"] = "file:///etc/hostname"
     assert "b.txt from 127.0.0.1" in error_of(lambda: fetching.fetch("toy", tmp_path / "two"))
     row["url"] = "file:///etc/hostname"
-    assert "is not a web address; expected https" in error_of(lambda: fetching.fetch("toy", tmp_path / "three"))
+    assert "is not a web address; expected https" in error_of(
+        lambda: fetching.fetch("toy", tmp_path / "three")
+    )
 
 
-def test_without_the_network_the_sentence_says_what_to_put_where(server: Server, tmp_path: Path) -> None:
+def test_without_the_network_the_sentence_says_what_to_put_where(
+    server: Server, tmp_path: Path
+) -> None:
     del server.files["b.txt"]
     printed = run_cli("fetch", "toy")
     target = tmp_path / "cache/toy/downloads/b.txt"
@@ -207,7 +231,9 @@ def test_without_the_network_the_sentence_says_what_to_put_where(server: Server,
     closed = Server()
     closed.http.server_close()
     sets.sets()["toy"]["downloads"]["b.txt"]["url"] = closed.url
-    assert "cannot get b.txt from 127.0.0.1:" in error_of(lambda: fetching.fetch("toy", tmp_path / "new"))
+    assert "cannot get b.txt from 127.0.0.1:" in error_of(
+        lambda: fetching.fetch("toy", tmp_path / "new")
+    )
 
 
 def test_a_set_that_is_not_known_is_refused(server: Server) -> None:
@@ -223,22 +249,33 @@ def test_every_file_that_a_recipe_names_can_be_fetched() -> None:
     named = set()
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
         data = yaml.safe_load(path.read_text(encoding="utf-8")).get("data") or {}
-        parts = [str(data.get(key, "")).partition("#")[0].split(",") for key in ("train", "dev", "test")]
+        parts = [
+            str(data.get(key, "")).partition("#")[0].split(",") for key in ("train", "dev", "test")
+        ]
         named |= {one for part in parts for one in part if one.startswith("data/")}
     assert len(named) > 10
     assert {one for one in named if sets.set_of(Path(one)) is None} == set()
-    assert {one.split("/")[1] for one in named} >= {name for name in ROWS if not sets.has_no_download(name)}
+    assert {one.split("/")[1] for one in named} >= {
+        name for name in ROWS if not sets.has_no_download(name)
+    }
 
 
-def test_a_set_without_a_download_says_where_its_files_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_without_a_download_says_where_its_files_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "cache"))
-    sentence = "the set 'cifar10' has no download; put test.tar.xz, train.tar.xz into data/cifar10 or "
+    sentence = (
+        "the set 'cifar10' has no download; put test.tar.xz, train.tar.xz into data/cifar10 or "
+    )
     found = run_cli("fetch", "cifar10")
     assert sentence in found.err
     assert found.code == 2
     assert sentence in error_of(lambda: sets.found_or_fetch(Path("data/cifar10/train.tar.xz")))
-    assert f"{tmp_path / 'cache' / 'cifar10'}, made from the folders train and test of github.com/" in found.err
+    assert (
+        f"{tmp_path / 'cache' / 'cifar10'}, made from the folders train and test of github.com/"
+        in found.err
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(ROWS) if sets.has_no_download(name)])
@@ -252,7 +289,10 @@ def test_a_row_without_a_download_knows_its_files(name: str) -> None:
         assert how["bytes"] > 0
         assert len(how["sha256"]) == 64
         here = ROOT / "data" / name / file
-        assert not here.is_file() or (here.stat().st_size, sha(here.read_bytes())) == (how["bytes"], how["sha256"])
+        assert not here.is_file() or (here.stat().st_size, sha(here.read_bytes())) == (
+            how["bytes"],
+            how["sha256"],
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(ROWS) if not sets.has_no_download(name)])
@@ -271,7 +311,11 @@ def test_a_row_says_where_from_how_large_and_under_which_license(name: str) -> N
 
 
 def test_the_phrases_of_trees() -> None:
-    trees = ["(3 (2 (2 The) (2 Rock)) (4 (3 is) (1 2\xa01\\/2)))", "(1 (2 the) (1 (3 IS) (0 bad)))", "(1 whole sentence)"]
+    trees = [
+        "(3 (2 (2 The) (2 Rock)) (4 (3 is) (1 2\xa01\\/2)))",
+        "(1 (2 the) (1 (3 IS) (0 bad)))",
+        "(1 whole sentence)",
+    ]
     padded = "\n".join([*trees, *["(2 x)"] * 8541, "(4 dev)"]).encode()
     found = fetching.phrases(padded, b"0 whole sentence\n")
     assert found.decode().splitlines() == [
@@ -287,10 +331,20 @@ def test_the_phrases_of_trees() -> None:
 
 
 def test_pairs_are_divided_by_their_english_side() -> None:
-    lines = [f"Sentence number {n}.\tSatz {n % 700}." for n in range(3000)] + ["SENTENCE number 7!\tSieben."]
-    parts = {part: fetching.divided("\n".join(lines).encode(), part).decode().splitlines() for part in ("train", "dev", "test")}
+    lines = [f"Sentence number {n}.\tSatz {n % 700}." for n in range(3000)] + [
+        "SENTENCE number 7!\tSieben."
+    ]
+    parts = {
+        part: fetching.divided("\n".join(lines).encode(), part).decode().splitlines()
+        for part in ("train", "dev", "test")
+    }
     assert all(parts.values())
-    held_out = {line.split("\t")[side] for part in ("dev", "test") for line in parts[part] for side in (0, 1)}
+    held_out = {
+        line.split("\t")[side]
+        for part in ("dev", "test")
+        for line in parts[part]
+        for side in (0, 1)
+    }
     assert not held_out & {side for line in parts["train"] for side in line.split("\t")}
     assert parts["dev"] == sorted(parts["dev"], key=lambda line: sha(line.encode()))
 

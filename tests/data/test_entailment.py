@@ -19,7 +19,14 @@ PETS = list(
         ["poodle", "terrier", "beagle", "siamese", "tabby", "persian", "parrot", "canary", "finch"],
         ["black", "brown", "white", "cream", "red", "yellow"],
         ["running", "jumping", "climbing", "sleeping", "sitting", "eating", "drinking"],
-        ["in the garden", "in the street", "on the roof", "in the kitchen", "in the cellar", "under the bed"],
+        [
+            "in the garden",
+            "in the street",
+            "on the roof",
+            "in the kitchen",
+            "in the cellar",
+            "under the bed",
+        ],
     )
 )
 GENERAL = {
@@ -61,11 +68,19 @@ def test_every_label_is_what_logic_says(book: dict[str, list[Labeled]]) -> None:
         premise, hypothesis = (true_of(each) for each in one.text.split(" | "))
         assert premise
         assert hypothesis
-        expected = "entailment" if premise <= hypothesis else "contradiction" if not premise & hypothesis else "neutral"
+        expected = (
+            "entailment"
+            if premise <= hypothesis
+            else "contradiction"
+            if not premise & hypothesis
+            else "neutral"
+        )
         assert one.label == expected, one.text
 
 
-def test_a_third_each_nothing_twice_and_one_owner_for_both_statements(book: dict[str, list[Labeled]]) -> None:
+def test_a_third_each_nothing_twice_and_one_owner_for_both_statements(
+    book: dict[str, list[Labeled]],
+) -> None:
     texts = [one.text for part in book.values() for one in part]
     assert len(set(texts)) == len(texts) == 480
     for part in book.values():
@@ -86,16 +101,24 @@ def test_the_test_part_does_not_depend_on_the_other_sizes(book: dict[str, list[L
 
 def test_it_has_labels_and_texts_and_no_pairs() -> None:
     sizes = {"train": 3, "dev": 3, "test": 3}
-    assert [one.label for one in read(LABELED, "entailment:test", sizes)] == ["neutral", "contradiction", "entailment"]
+    assert [one.label for one in read(LABELED, "entailment:test", sizes)] == [
+        "neutral",
+        "contradiction",
+        "entailment",
+    ]
     assert " | " in read(DOCUMENTS, "entailment:dev", sizes)[0].text
     with pytest.raises(SaccadeError, match="the corpus 'entailment' has no pairs"):
         read(PAIRS, "entailment:test", sizes)
 
 
 def test_the_three_recipes_read_the_same_parts() -> None:
-    plain, pretrained, masked = (recipes.read_recipe(f"entailment{name}", []) for name in ("", "-pretrained", "-masked"))
+    plain, pretrained, masked = (
+        recipes.read_recipe(f"entailment{name}", []) for name in ("", "-pretrained", "-masked")
+    )
     assert plain.data.dev == pretrained.data.dev == masked.data.dev == "entailment:dev"
     assert plain.model == pretrained.model == {**masked.model, "pool": plain.model["pool"]}
     assert pretrained.start_from == "entailment-masked"
     labeled, unlabeled = entailment(50, 6, 6), entailment(90, 6, 6)
-    assert unlabeled["train"][:50] == labeled["train"], "what is read without labels first has nothing of the test part"
+    assert unlabeled["train"][:50] == labeled["train"], (
+        "what is read without labels first has nothing of the test part"
+    )

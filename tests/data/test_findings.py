@@ -23,7 +23,9 @@ FINE = Pair("the cat sat on the mat", "le chat était assis")
 
 def found(*pairs: Pair) -> dict[str, Finding]:
     """Findings of these pairs, after two fine ones, by kind."""
-    found = check_pairs([Pair("a fine line", "une bonne ligne", 1), Pair(FINE.source, FINE.target, 2), *pairs], "x")
+    found = check_pairs(
+        [Pair("a fine line", "une bonne ligne", 1), Pair(FINE.source, FINE.target, 2), *pairs], "x"
+    )
     return {finding.kind: finding for finding in found.findings}
 
 
@@ -61,7 +63,9 @@ def test_each_oddity_is_found_alone_and_at_its_line(kind: str, level: str, pair:
         Pair("NÃO É SÃO ÂNGELO", "non, il n'est pas"),
         Pair("the <unk> of 3 < 4 & 5 > 2", "le <unk> de x < y; z > t"),
         Pair("R&D; AT&T", "recherche et développement"),
-        Pair("one two", "un deux trois quatre cinq six sept"),  # five more words: not more than five
+        Pair(
+            "one two", "un deux trois quatre cinq six sept"
+        ),  # five more words: not more than five
         Pair("w " * 10, "mot " * 30),  # three times as long: not more than three times
         Pair("a\ttab", "une tabulation"),
         Pair("Α and А alone", "Ω est grec"),
@@ -83,7 +87,10 @@ def test_only_the_first_five_lines_are_named() -> None:
 
 
 def test_text_without_spaces_is_told_once_instead_of_as_ratios() -> None:
-    pairs = [Pair("this is a rather long line of words", f"これはかなり長い日本語の{number}行です") for number in range(6)]
+    pairs = [
+        Pair("this is a rather long line of words", f"これはかなり長い日本語の{number}行です")
+        for number in range(6)
+    ]
     kinds = [finding.kind for finding in check_pairs(pairs, "x").findings]
     assert "no spaces" in kinds
     assert "length ratio" not in kinds
@@ -94,12 +101,17 @@ def test_lengths_by_hand() -> None:
     assert lengths.pop("p95") == pytest.approx(3 + 0.85 * 7)
     assert lengths == {"words": 16, "min": 1, "median": 2.5, "mean": 4.0, "max": 10}
     lines = check_pairs([Pair("w " * count, "mot") for count in (1, 2, 3, 10)], "x").lines()
-    assert lines[1] == "source: 16 words (min 1, median 2.5, mean 4.0, 95% up to 8.95, max 10 per pair)"
+    assert (
+        lines[1]
+        == "source: 16 words (min 1, median 2.5, mean 4.0, 95% up to 8.95, max 10 per pair)"
+    )
 
 
 def test_a_report_is_plain_and_in_order() -> None:
     pairs = [FINE, FINE, Pair("x", "y"), Pair("caf\ufffd", "café")]
-    found = check_pairs(pairs, "corpus", [Finding("columns", "error", 1, [5], "corpus, line 5: 1 column")])
+    found = check_pairs(
+        pairs, "corpus", [Finding("columns", "error", 1, [5], "corpus, line 5: 1 column")]
+    )
     assert found.errors == 1
     assert [finding.level for finding in found.findings] == ["error", "warning", "note"]
     document = found.to_dict()
@@ -122,7 +134,9 @@ def test_a_clean_report_says_so() -> None:
 
 def test_no_pairs_is_an_error_of_its_own() -> None:
     found = check_pairs([], "x")
-    assert [(finding.level, finding.sentence) for finding in found.findings] == [("error", "there are no pairs")]
+    assert [(finding.level, finding.sentence) for finding in found.findings] == [
+        ("error", "there are no pairs")
+    ]
     assert found.lengths["source"]["max"] == 0
 
 
@@ -155,7 +169,10 @@ def test_scanning_shows_all_broken_lines_at_once(tmp_path: Path) -> None:
     assert {finding.level for finding in broken} == {LEVELS[0]}
     found = check_pairs(pairs, "a.tsv", broken)
     assert (found.count, found.errors) == (2, 9)
-    assert any("2 broken lines (empty side), the first: " in line and line.endswith("(lines 4, 6)") for line in found.lines())
+    assert any(
+        "2 broken lines (empty side), the first: " in line and line.endswith("(lines 4, 6)")
+        for line in found.lines()
+    )
     assert any("a.tsv, line 3: 1 column instead of 2 or 3" in line for line in found.lines())
 
 
@@ -164,7 +181,10 @@ def test_scanning_parallel_files_goes_on_after_unequal_counts(tmp_path: Path) ->
     (tmp_path / "a.fr").write_bytes(b"un\ndeux\ntrois\n")
     pairs, broken = scan(each_pair([tmp_path / "a.en", tmp_path / "a.fr"]))
     assert [pair.line for pair in pairs] == [1, 3]
-    assert [(finding.kind, finding.lines) for finding in broken] == [("line counts", []), ("empty side", [2])]
+    assert [(finding.kind, finding.lines) for finding in broken] == [
+        ("line counts", []),
+        ("empty side", [2]),
+    ]
     assert "has 4 lines and" in broken[0].sentence
 
 
@@ -179,7 +199,12 @@ def test_scanning_keeps_what_came_before_a_cut(tmp_path: Path) -> None:
 
 def test_scanning_json_and_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    lines = ['{"source": "a", "target": "b"}', "no", '{"source": "a"}', '{"source": "a", "target": "b", "tags": 1}']
+    lines = [
+        '{"source": "a", "target": "b"}',
+        "no",
+        '{"source": "a"}',
+        '{"source": "a", "target": "b", "tags": 1}',
+    ]
     path.write_text("\n".join(lines), encoding="utf-8")
     pairs, broken = scan(each_pair(path))
     assert len(pairs) == 1

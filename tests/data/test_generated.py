@@ -56,7 +56,9 @@ def digest(items: Any) -> str:
 
 
 def digest_part(part: list[Any]) -> str:
-    return digest([(type(item).__name__, *(getattr(item, name) for name in item.__slots__)) for item in part])
+    return digest(
+        [(type(item).__name__, *(getattr(item, name) for name in item.__slots__)) for item in part]
+    )
 
 
 @pytest.mark.parametrize(("name", "sizes"), GOLDEN)
@@ -75,10 +77,18 @@ def test_the_lecture_sentences_have_their_hash() -> None:
 
 def test_the_stream_of_random_numbers() -> None:
     dice = Dice(0)
-    assert ([dice.between(1, 6) for _ in range(8)], dice.pick("abc"), dice.chance(0.5)) == ([6, 5, 3, 2, 4, 3, 5, 2], "b", False)
+    assert ([dice.between(1, 6) for _ in range(8)], dice.pick("abc"), dice.chance(0.5)) == (
+        [6, 5, 3, 2, 4, 3, 5, 2],
+        "b",
+        False,
+    )
 
 
-@pytest.mark.parametrize("name", sorted({*table.names()} - {"bags", "surfaces"}))  # which have numbers alone
+@pytest.mark.parametrize(
+    "name", sorted({*table.names()} - {"bags", "surfaces"})
+)  # which have numbers alone
 def test_word_tables_are_shipped(name: str) -> None:
-    plain = json.loads((files("saccade.data.generated") / f"{name}.json").read_text(encoding="utf-8"))
+    plain = json.loads(
+        (files("saccade.data.generated") / f"{name}.json").read_text(encoding="utf-8")
+    )
     assert load_words(name) == plain

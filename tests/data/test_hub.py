@@ -30,11 +30,17 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("where", "sentence"),
     [
-        ("hub:wmt14", "'hub:wmt14' does not name a dataset and a split; write hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as"),
+        (
+            "hub:wmt14",
+            "'hub:wmt14' does not name a dataset and a split; write hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as",
+        ),
         ("hub:", "'hub:' does not name a dataset and a split"),
         ("hub:a:b:c:d", "'hub:a:b:c:d' does not name a dataset and a split"),
         ("hub:a::train", "'hub:a::train' does not name a dataset and a split"),
-        ("hub:a:train#x", "'hub:a:train#x' names 1 columns after the #, but 2 are read; write them as #a,b"),
+        (
+            "hub:a:train#x",
+            "'hub:a:train#x' names 1 columns after the #, but 2 are read; write them as #a,b",
+        ),
         ("hub:a:train#x,y,z", "'hub:a:train#x,y,z' names 3 columns after the #"),
         ("hub:a:train#", "'hub:a:train#' names 1 columns after the #"),
     ],
@@ -67,12 +73,24 @@ def asked(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...
 
 
 def test_the_hub_is_asked_for_name_configuration_and_split(asked: list[tuple[Any, ...]]) -> None:
-    for where in ("hub:me/mine:train", "hub:wmt14:de-en:test", "hub:x:train[:10%]", "hub:x:y:train[5:]#source,target"):
+    for where in (
+        "hub:me/mine:train",
+        "hub:wmt14:de-en:test",
+        "hub:x:train[:10%]",
+        "hub:x:y:train[5:]#source,target",
+    ):
         assert corpus(where) == [Pair("a", "b", 1)]
-    assert asked == [("me/mine", "train"), ("wmt14", "de-en", "test"), ("x", "train[:10%]"), ("x", "y", "train[5:]")]
+    assert asked == [
+        ("me/mine", "train"),
+        ("wmt14", "de-en", "test"),
+        ("x", "train[:10%]"),
+        ("x", "y", "train[5:]"),
+    ]
 
 
-def test_what_the_library_says_is_told_in_one_sentence(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_library_says_is_told_in_one_sentence(
+    datasets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def load(*names: str, split: str) -> Any:
         raise ConnectionError("Couldn't reach 'x' on the Hub\nand much more")
 
@@ -124,16 +142,37 @@ def saved(datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def test_a_folder_is_known_by_what_it_holds(saved: Path) -> None:
     (saved / "empty").mkdir()
-    assert all(map(hub.in_hub, ("all", str(saved / "all"), "parts:train", "parts#a,b", "hub:all", "hub:glue:sst2:train")))
+    assert all(
+        map(
+            hub.in_hub,
+            (
+                "all",
+                str(saved / "all"),
+                "parts:train",
+                "parts#a,b",
+                "hub:all",
+                "hub:glue:sst2:train",
+            ),
+        )
+    )
     assert not any(map(hub.in_hub, ("empty", "none", "a.tsv", "a.en,a.fr", "", "phrasebook:train")))
 
 
 def test_each_kind_is_read_from_its_usual_columns(saved: Path) -> None:
     assert (
-        corpus("all") == corpus("hub:all") == corpus(str(saved / "all")) == [Pair("Hund", "chien", 1), Pair("Katze", "chat", 2)]
+        corpus("all")
+        == corpus("hub:all")
+        == corpus(str(saved / "all"))
+        == [Pair("Hund", "chien", 1), Pair("Katze", "chat", 2)]
     )
-    assert sentences("all") == [Sentence(("dogs", "bark"), ("NOUN", "VERB"), 1), Sentence(("cats",), None, 2)]
-    assert sentences("all", None, "xpos") == [Sentence(("dogs", "bark"), ("NNS", "VB"), 1), Sentence(("cats",), ("NNS",), 2)]
+    assert sentences("all") == [
+        Sentence(("dogs", "bark"), ("NOUN", "VERB"), 1),
+        Sentence(("cats",), None, 2),
+    ]
+    assert sentences("all", None, "xpos") == [
+        Sentence(("dogs", "bark"), ("NNS", "VB"), 1),
+        Sentence(("cats",), ("NNS",), 2),
+    ]
     assert labeled("all") == [Labeled("dogs bark", "pos", 1), Labeled("cats", None, 2)]
     assert documents("all") == [Document("dogs bark", 1), Document("cats", 2)]
 
@@ -157,14 +196,42 @@ def test_splits_of_a_folder(saved: Path) -> None:
     ("read", "where", "sentence"),
     [
         (corpus, "parts", "'parts' does not name a split of parts; there are: test, train"),
-        (corpus, "parts:tran", "'parts:tran' does not name a split of parts; did you mean 'train'?"),
-        (corpus, "all:train", "'all:train' names the split 'train', but all has no splits; leave it out"),
-        (corpus, "all#source,goal", "'all#source,goal' has no column 'goal' (name others at the end as #a,b); "),
-        (corpus, "few", "'few' has no column 'source' (name others at the end as #a,b); there are: de, en, english, "),
-        (corpus, "few#de,fr", "'few#de,fr' has no column 'fr' (name others at the end as #a,b); there are: de, en, english, "),
-        (labeled, "few", "'few' has no column 'text' (name others at the end as #a,b); there are: de, en, english, "),
+        (
+            corpus,
+            "parts:tran",
+            "'parts:tran' does not name a split of parts; did you mean 'train'?",
+        ),
+        (
+            corpus,
+            "all:train",
+            "'all:train' names the split 'train', but all has no splits; leave it out",
+        ),
+        (
+            corpus,
+            "all#source,goal",
+            "'all#source,goal' has no column 'goal' (name others at the end as #a,b); ",
+        ),
+        (
+            corpus,
+            "few",
+            "'few' has no column 'source' (name others at the end as #a,b); there are: de, en, english, ",
+        ),
+        (
+            corpus,
+            "few#de,fr",
+            "'few#de,fr' has no column 'fr' (name others at the end as #a,b); there are: de, en, english, ",
+        ),
+        (
+            labeled,
+            "few",
+            "'few' has no column 'text' (name others at the end as #a,b); there are: de, en, english, ",
+        ),
         (documents, "few", "'few' has no column 'text' (name others at the end as #a,b)"),
-        (documents, "all#stars", 'all#stars, line 1: "stars" is int, expected a string; the line has: "stars"'),
+        (
+            documents,
+            "all#stars",
+            'all#stars, line 1: "stars" is int, expected a string; the line has: "stars"',
+        ),
         (sentences, "all#english", 'all#english, line 1: "words" must be a list of strings'),
         (
             labeled,
@@ -179,13 +246,16 @@ def test_what_is_missing_is_told(saved: Path, read: Any, where: str, sentence: s
     assert str(caught.value).startswith(sentence)
 
 
-def test_empty_and_missing_texts_are_named_by_row(datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_and_missing_texts_are_named_by_row(
+    datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     datasets.Dataset.from_dict(
         {"source": ["a", None], "target": ["b", "c"], "text": ["x", " "], "label": ["l", "m"]}
     ).save_to_disk("bad")
     with pytest.raises(
-        SaccadeError, match=r'^bad, line 2: "source" is NoneType, expected a string; the line has: "source", "target"$'
+        SaccadeError,
+        match=r'^bad, line 2: "source" is NoneType, expected a string; the line has: "source", "target"$',
     ):
         corpus("bad")
     with pytest.raises(SaccadeError, match=r"^bad, line 2: the text is empty; remove this line$"):

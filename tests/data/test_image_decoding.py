@@ -25,7 +25,9 @@ from saccade.errors import SaccadeError
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
-SMOOTH = np.stack(np.broadcast_arrays(np.arange(30) * 8, np.arange(20)[:, None] * 12, 99), -1).astype(np.uint8)
+SMOOTH = np.stack(
+    np.broadcast_arrays(np.arange(30) * 8, np.arange(20)[:, None] * 12, 99), -1
+).astype(np.uint8)
 
 
 def saved(kind: str, image: Image.Image | None = None, **options: Any) -> bytes:
@@ -35,12 +37,23 @@ def saved(kind: str, image: Image.Image | None = None, **options: Any) -> bytes:
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    return (
+        struct.pack(">I", len(content))
+        + kind
+        + content
+        + struct.pack(">I", zlib.crc32(kind + content))
+    )
 
 
 def png(width: int, height: int, *more: bytes, content: bytes = b"\0\0\0\0") -> bytes:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(more) + chunk(b"IDAT", zlib.compress(content)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + header
+        + b"".join(more)
+        + chunk(b"IDAT", zlib.compress(content))
+        + chunk(b"IEND", b"")
+    )
 
 
 def exif(orientation: int, entries: int = 1, order: str = "<") -> bytes:
@@ -175,8 +188,10 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
         for path, sentence in {
             tmp_path: "is a folder, not a file; give an image file (PNG, JPEG",
             tmp_path / "none.png": "no file '",
-            tmp_path / "pipe.png": "expected a file, got a named pipe, a socket or a device; give an image file",
-            tmp_path / "socket.png": "expected a file, got a named pipe, a socket or a device; give an image file",
+            tmp_path
+            / "pipe.png": "expected a file, got a named pipe, a socket or a device; give an image file",
+            tmp_path
+            / "socket.png": "expected a file, got a named pipe, a socket or a device; give an image file",
             Path("/dev/zero"): "/dev/zero: expected a file, got a named pipe, a socket or a device",
             tmp_path / "loop.png": "cannot be read: Too many levels of symbolic links",
             tmp_path / ("x" * 300): "cannot be read: File name too long",
@@ -191,7 +206,10 @@ def test_a_file_with_far_more_bytes_than_pixels_is_refused_unread(tmp_path: Path
     path = tmp_path / "long.png"
     path.write_bytes(saved("PNG"))
     os.truncate(path, 3_000_000_000)  # a hole: it takes no space on the disk
-    with pytest.raises(SaccadeError, match=r"at most 67,113,664 bytes for 30 × 20 pixels, got 3,000,000,000; save it again"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"at most 67,113,664 bytes for 30 × 20 pixels, got 3,000,000,000; save it again",
+    ):
         read_image(path)
 
 
@@ -212,7 +230,9 @@ def bombs() -> dict[str, bytes]:
         "PNG frames": png(1, 1)[:33] + chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0)) + body,
         "JPEG EXIF": many,
         "TIFF EXIF": tiff(*PAGE, (34665, 4, 1, 134), more=b"\x80" * 2 + exif(1, 60_000)[8:]),
-        "TIFF tags": tiff(*PAGE, *[(2000 + n, 7, 700_000, 8) for n in range(60_000)], more=b"\x80" * 9),
+        "TIFF tags": tiff(
+            *PAGE, *[(2000 + n, 7, 700_000, 8) for n in range(60_000)], more=b"\x80" * 9
+        ),
     }
 
 
@@ -234,7 +254,9 @@ def test_extras_are_not_unpacked(tmp_path: Path) -> None:
     for name, content in {"plain": saved("JPEG"), **bombs()}.items():
         (tmp_path / name).write_bytes(content)
         names.append(str(tmp_path / name))
-    found = subprocess.run([sys.executable, "-c", BOMB, *names], capture_output=True, text=True, timeout=300)
+    found = subprocess.run(
+        [sys.executable, "-c", BOMB, *names], capture_output=True, text=True, timeout=300
+    )
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) < 40_000, "kilobytes"
 
@@ -297,14 +319,26 @@ def test_every_mode_becomes_rgb() -> None:
     red, green, blue = one(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG")
     assert (red > 245, green < 10, blue < 10) == (True, True, True)
     sixteen = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    deep = chunk(b"IDAT", zlib.compress(b"\0" + struct.pack(">HHH", 0x1234, 0x8000, 0xFFFF))) + chunk(b"IEND", b"")
-    assert read_image(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", sixteen) + deep)[:, 0, 0].tolist() == [0x12, 0x80, 0xFF]
+    deep = chunk(
+        b"IDAT", zlib.compress(b"\0" + struct.pack(">HHH", 0x1234, 0x8000, 0xFFFF))
+    ) + chunk(b"IEND", b"")
+    assert read_image(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", sixteen) + deep)[:, 0, 0].tolist() == [
+        0x12,
+        0x80,
+        0xFF,
+    ]
 
 
 def test_palettes_with_and_without_transparency() -> None:
     palette = Image.new("P", (2, 2), 1)
     palette.putpalette([9, 9, 9, 10, 20, 30, 40, 50, 60])
-    assert one(palette) == one(palette, "GIF") == one(palette, "BMP") == one(palette, "TIFF") == [10, 20, 30]
+    assert (
+        one(palette)
+        == one(palette, "GIF")
+        == one(palette, "BMP")
+        == one(palette, "TIFF")
+        == [10, 20, 30]
+    )
     assert one(palette, transparency=1) == one(palette, "GIF", transparency=1) == [255, 255, 255]
     assert one(palette, transparency=b"\xff\x00\xff") == [255, 255, 255]
     assert one(Image.new("RGB", (2, 2), (1, 2, 3)), transparency=(1, 2, 3)) == [255, 255, 255]
@@ -317,9 +351,24 @@ def test_images_are_turned_as_exif_says(kind: str, order: str) -> None:
     corner = np.zeros((16, 32, 3), np.uint8)
     corner[:8, :8] = 255
     # where the white corner is after each of the eight orientations: (bottom, right)
-    expected = {1: (0, 0), 2: (0, 1), 3: (1, 1), 4: (1, 0), 5: (0, 0), 6: (0, 1), 7: (1, 1), 8: (1, 0), 9: (0, 0), 0: (0, 0)}
+    expected = {
+        1: (0, 0),
+        2: (0, 1),
+        3: (1, 1),
+        4: (1, 0),
+        5: (0, 0),
+        6: (0, 1),
+        7: (1, 1),
+        8: (1, 0),
+        9: (0, 0),
+        0: (0, 0),
+    }
     for orientation, (bottom, right) in expected.items():
-        options = {"tiffinfo": {274: orientation}} if kind == "TIFF" else {"exif": b"Exif\0\0" + exif(orientation, order=order)}
+        options = (
+            {"tiffinfo": {274: orientation}}
+            if kind == "TIFF"
+            else {"exif": b"Exif\0\0" + exif(orientation, order=order)}
+        )
         found = read_image(saved(kind, Image.fromarray(corner), **options))
         assert found.shape == ((3, 32, 16) if 5 <= orientation <= 8 else (3, 16, 32)), orientation
         at = found[0][-8:] if bottom else found[0][:8]
@@ -331,7 +380,9 @@ def test_an_animated_image_gives_its_first_frame() -> None:
     for kind, options in {"GIF": {}, "WEBP": {"lossless": True}, "PNG": {}, "TIFF": {}}.items():
         data = saved(kind, frames[0], save_all=True, append_images=frames[1:], **options)
         assert read_image(data)[:, 0, 0].tolist() == [255, 0, 0], kind
-    photos = saved("MPO", frames[0].resize((16, 16)), save_all=True, append_images=[frames[1].resize((16, 16))])
+    photos = saved(
+        "MPO", frames[0].resize((16, 16)), save_all=True, append_images=[frames[1].resize((16, 16))]
+    )
     assert read_image(photos)[0].float().mean() > 245, "several photos in a JPEG"
 
 
@@ -341,9 +392,14 @@ def test_an_animated_image_gives_its_first_frame() -> None:
 def test_a_size_is_a_crop_of_the_middle_resized() -> None:
     wide = np.zeros((40, 100, 3), np.uint8)
     wide[:, 30:70] = 200
-    assert torch.equal(read_image(saved("PNG", Image.fromarray(wide)), (20, 20)), torch.full((3, 20, 20), 200, dtype=torch.uint8))
+    assert torch.equal(
+        read_image(saved("PNG", Image.fromarray(wide)), (20, 20)),
+        torch.full((3, 20, 20), 200, dtype=torch.uint8),
+    )
     assert read_image(saved("PNG"), (7, 45)).shape == (3, 7, 45)
-    assert torch.equal(read_image(saved("PNG"), (20, 30)), read_image(saved("PNG"))), "an image of that size is not touched"
+    assert torch.equal(read_image(saved("PNG"), (20, 30)), read_image(saved("PNG"))), (
+        "an image of that size is not touched"
+    )
 
 
 def test_resizing_is_antialiased() -> None:
@@ -357,7 +413,9 @@ def test_resizing_is_antialiased() -> None:
 def test_a_large_jpeg_is_decoded_small(orientation: int) -> None:
     photo = Image.fromarray(SMOOTH).resize((900, 600), Image.Resampling.BICUBIC)
     data = saved("JPEG", photo, quality=95, exif=b"Exif\0\0" + exif(orientation))
-    whole = read_image(saved("PNG", Image.fromarray(read_image(data).permute(1, 2, 0).numpy())), (64, 48))
+    whole = read_image(
+        saved("PNG", Image.fromarray(read_image(data).permute(1, 2, 0).numpy())), (64, 48)
+    )
     assert (read_image(data, (64, 48)).float() - whole.float()).abs().mean() < 2
 
 

@@ -45,11 +45,15 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         ("a.tsv.gz", gzip.compress(b"fine\tpos\n", mtime=0), [("fine", "pos", 1)]),
     ],
 )  # fmt: skip
-def test_each_form_of_labeled_text(tmp_path: Path, name: str, content: str | bytes, expected: list[tuple[str, str, int]]) -> None:
+def test_each_form_of_labeled_text(
+    tmp_path: Path, name: str, content: str | bytes, expected: list[tuple[str, str, int]]
+) -> None:
     assert read_labeled(write(tmp_path, name, content)) == [Labeled(*row) for row in expected]
 
 
-words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=12)
+words = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=12
+)
 texts = words.filter(lambda drawn: bool(drawn.strip()))
 labels = texts.map(str.strip)
 
@@ -72,10 +76,17 @@ def test_csv_and_jsonl_come_back(rows: list[tuple[str, str]]) -> None:
 
 @given(st.lists(st.tuples(texts, labels), min_size=1, max_size=4))
 def test_tsv_comes_back(rows: list[tuple[str, str]]) -> None:
-    flat = [("x " + text.replace("\t", " ").replace("\n", " "), " ".join(label.split()) or "y") for text, label in rows]
+    flat = [
+        ("x " + text.replace("\t", " ").replace("\n", " "), " ".join(label.split()) or "y")
+        for text, label in rows
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        read = read_labeled(write(Path(folder), "a.tsv", "".join(f"{text}\t{label}\n" for text, label in flat)))
-    assert [(row.text, row.label, row.line) for row in read] == [(*row, line) for line, row in enumerate(flat, 1)]
+        read = read_labeled(
+            write(Path(folder), "a.tsv", "".join(f"{text}\t{label}\n" for text, label in flat))
+        )
+    assert [(row.text, row.label, row.line) for row in read] == [
+        (*row, line) for line, row in enumerate(flat, 1)
+    ]
 
 
 TEXT = "one\r\n two \n\n\nthree\rhalf\n   \nfour"
@@ -89,17 +100,23 @@ TEXT = "one\r\n two \n\n\nthree\rhalf\n   \nfour"
         ("blank", [("one\n two ", 1), ("three\rhalf", 5), ("four", 7)]),
     ],
 )
-def test_each_separation_of_documents(tmp_path: Path, documents: str, expected: list[tuple[str, int]]) -> None:
+def test_each_separation_of_documents(
+    tmp_path: Path, documents: str, expected: list[tuple[str, int]]
+) -> None:
     for name, content in (
         ("a.txt", TEXT.encode()),
         ("a.txt.gz", gzip.compress(TEXT.encode(), mtime=0)),
         ("a.md", b"\xef\xbb\xbf" + TEXT.encode()),
     ):
-        assert read_documents(write(tmp_path, name, content), None, documents) == [Document(*row) for row in expected]
+        assert read_documents(write(tmp_path, name, content), None, documents) == [
+            Document(*row) for row in expected
+        ]
 
 
 @given(
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), min_size=1).filter(lambda t: bool(t.strip()))
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), min_size=1
+    ).filter(lambda t: bool(t.strip()))
 )
 def test_a_whole_file_comes_back(content: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +131,11 @@ def test_several_files_are_one_corpus(tmp_path: Path, monkeypatch: pytest.Monkey
     write(tmp_path, "a.txt", "one\n")
     write(tmp_path, "b.jsonl", '{"text": "two\\nlines"}\n{"text": "three"}\n')
     write(tmp_path, "c,d.txt", "comma\n")
-    assert read_documents("a.txt, b.jsonl") == [Document("one\n", 1), Document("two\nlines", 1), Document("three", 2)]
+    assert read_documents("a.txt, b.jsonl") == [
+        Document("one\n", 1),
+        Document("two\nlines", 1),
+        Document("three", 2),
+    ]
     assert read_documents("c,d.txt") == [Document("comma\n", 1)]
 
 
@@ -130,9 +151,14 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
     write(tmp_path, "b.txt.gz", gzip.compress(b"y" * 5_000_000))
     write(tmp_path, "c.txt", ("z" * 99 + "\n") * 6000)
     for where, how in (("a.txt", ()), ("b.txt.gz", ()), ("c.txt,./c.txt", ("line",))):
-        assert error_of(partial(read_documents, where, None, *how)).startswith(f"{where} {sentence}")
+        assert error_of(partial(read_documents, where, None, *how)).startswith(
+            f"{where} {sentence}"
+        )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(text_file, "LONGEST_DOCUMENT", 1000)
-    with pytest.raises(SaccadeError, match=r"^a.txt, line 1: longer than 1,000 bytes; put one document on each line$"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"^a.txt, line 1: longer than 1,000 bytes; put one document on each line$",
+    ):
         read_documents("a.txt", None, "line")

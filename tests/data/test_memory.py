@@ -28,7 +28,9 @@ def make_system(root: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.setattr(memory, "ROOT", root)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    )
 
 
 MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemFree: 10 kB\nMemAvailable:    8192 kB\n"}
@@ -51,10 +53,19 @@ V1 = {
         (MEMINFO, 8 * MIB),
         (MEMINFO | V2, 3 * MIB),  # the limit of the group around it
         (MEMINFO | V2 | {"sys/fs/cgroup/a/memory.stat": f"anon 5\ninactive_file {MIB}\n"}, 4 * MIB),
-        (MEMINFO | V2 | {"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/b/memory.current": "7\n"}, 3 * MIB),
+        (
+            MEMINFO
+            | V2
+            | {"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/b/memory.current": "7\n"},
+            3 * MIB,
+        ),
         (
             V2
-            | {"proc/self/cgroup": "0::/elsewhere/c\n", "sys/fs/cgroup/memory.max": "100", "sys/fs/cgroup/memory.current": "40"},
+            | {
+                "proc/self/cgroup": "0::/elsewhere/c\n",
+                "sys/fs/cgroup/memory.max": "100",
+                "sys/fs/cgroup/memory.current": "40",
+            },
             60,
         ),
         (MEMINFO | V1, MIB),
@@ -69,7 +80,9 @@ def test_free_memory_is_the_least_of_what_the_system_and_its_groups_leave(
 
 
 def test_a_limit_of_addresses_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_system(tmp_path, MEMINFO | {"proc/self/status": "Name:\tpython\nVmSize:\t 1024 kB\n"}, monkeypatch)
+    make_system(
+        tmp_path, MEMINFO | {"proc/self/status": "Name:\tpython\nVmSize:\t 1024 kB\n"}, monkeypatch
+    )
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4 * MIB, 9 * MIB))
     assert memory.free_bytes() == 3 * MIB
 
@@ -84,7 +97,9 @@ FILES = {
 
 
 @pytest.mark.parametrize("where", FILES)
-def test_data_may_take_a_quarter_of_the_free_memory(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_may_take_a_quarter_of_the_free_memory(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     kind, line = FILES[where]
     header = "text,label\n" if where == "a.csv" else ""
@@ -99,22 +114,30 @@ def test_data_may_take_a_quarter_of_the_free_memory(where: str, tmp_path: Path, 
     assert read(kind, where)
 
 
-def test_check_reports_where_the_memory_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_where_the_memory_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("one\ttwo\n" * 1000)
     pair = Pair("one", "two", 1)
-    each = sys.getsizeof(pair) + 2 * sys.getsizeof("one") + sys.getsizeof(1) + 3 * sys.getsizeof(None)
+    each = (
+        sys.getsizeof(pair) + 2 * sys.getsizeof("one") + sys.getsizeof(1) + 3 * sys.getsizeof(None)
+    )
     monkeypatch.setattr(memory, "free_bytes", lambda: 4.0 * 300 * each)
     found = check([str(path)])
     assert found.count == 300
     assert (found.errors, "takes more than" in found.findings[0].sentence) == (1, True)
 
 
-def test_short_lines_of_a_packed_file_count_with_what_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_lines_of_a_packed_file_count_with_what_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lines, "UNPACKED", 1_000_000)
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(gzip.compress(b"a\tb\n" * 50_000))
-    assert "unpacks to lines that take more than 1,000,000 bytes of memory" in error_of(lambda: read(PAIRS, str(path)))
+    assert "unpacks to lines that take more than 1,000,000 bytes of memory" in error_of(
+        lambda: read(PAIRS, str(path))
+    )
     path.write_bytes(gzip.compress(b"a\tb\n" * 4000))
     assert len(read(PAIRS, str(path))) == 4000
 
@@ -130,7 +153,9 @@ def test_a_report_takes_little_beside_the_examples() -> None:
 
 
 @pytest.mark.parametrize("kind", [PAIRS, LABELED, SENTENCES, DOCUMENTS])
-def test_devices_and_named_pipes_are_refused_before_they_are_read(kind: Kind, tmp_path: Path) -> None:
+def test_devices_and_named_pipes_are_refused_before_they_are_read(
+    kind: Kind, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe.tsv")
     device = tmp_path / "zero.tsv"
     device.symlink_to("/dev/zero")
@@ -151,6 +176,8 @@ def test_an_open_pipe_is_read_and_a_line_in_it_that_never_ends_is_an_error() -> 
         if expected:
             assert list(lines.raw_lines(path)) == expected
         else:
-            assert "line 1: no end within 1,000 bytes" in error_of(lambda path=path: list(lines.raw_lines(path, 1000)))
+            assert "line 1: no end within 1,000 bytes" in error_of(
+                lambda path=path: list(lines.raw_lines(path, 1000))
+            )
             os.close(write_end)
         os.close(read_end)

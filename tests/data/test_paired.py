@@ -33,10 +33,15 @@ def put(folder: Path, name: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["a.conllu", "a.conllu.xz"])
-def test_a_parse_is_each_words_distance_to_its_head_and_its_relation(tmp_path: Path, name: str) -> None:
+def test_a_parse_is_each_words_distance_to_its_head_and_its_relation(
+    tmp_path: Path, name: str
+) -> None:
     file = put(tmp_path, name, TREE + "\n" + "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n")
     trees = "+1/det +1/nsubj 0/root -1/xcomp -2/punct", "0/root"
-    assert read(PAIRS, file, None, "given") == [Pair("The cat was fed .", trees[0], 1), Pair("Go", trees[1], 8)]
+    assert read(PAIRS, file, None, "given") == [
+        Pair("The cat was fed .", trees[0], 1),
+        Pair("Go", trees[1], 8),
+    ]
     assert list(inputs(PAIRS, file)) == ["The cat was fed .", "Go"]
     with pytest.raises(SaccadeError, match="pairs cannot be read from"):
         read(PAIRS, file)  # as translation reads files
@@ -45,16 +50,30 @@ def test_a_parse_is_each_words_distance_to_its_head_and_its_relation(tmp_path: P
 def test_a_linearized_tree_is_read_back_and_what_is_no_arc_is_none() -> None:
     arcs = [(1, "det"), (2, "nsubj"), (-1, "root"), (2, "obj")]
     assert arcs_of(linearized(arcs), 4) == arcs
-    assert arcs_of("+1/det:x +9/obj nonsense -3/obj 0/root", 6) == [(1, "det"), None, None, (0, "obj"), (-1, "root"), None]
-    assert arcs_of("+1/det +1/nsubj 0/root", 1) == [None]  # its head is outside a sentence of one word
+    assert arcs_of("+1/det:x +9/obj nonsense -3/obj 0/root", 6) == [
+        (1, "det"),
+        None,
+        None,
+        (0, "obj"),
+        (-1, "root"),
+        None,
+    ]
+    assert arcs_of("+1/det +1/nsubj 0/root", 1) == [
+        None
+    ]  # its head is outside a sentence of one word
 
 
 @pytest.mark.parametrize("column", [6, 7])
 def test_a_sentence_without_a_tree_is_named_by_its_line(tmp_path: Path, column: int) -> None:
     cells = TREE.splitlines()[0].split("\t")
     cells[column] = "_"
-    file = put(tmp_path, "a.conllu", TREE + "\n" + "\t".join([*cells]).replace("\t2\t", "\t1\t") + "\n")
-    with pytest.raises(SaccadeError, match=r"line 8: the sentence has a word without HEAD or DEPREL.*fill both columns"):
+    file = put(
+        tmp_path, "a.conllu", TREE + "\n" + "\t".join([*cells]).replace("\t2\t", "\t1\t") + "\n"
+    )
+    with pytest.raises(
+        SaccadeError,
+        match=r"line 8: the sentence has a word without HEAD or DEPREL.*fill both columns",
+    ):
         read(PAIRS, file, None, "given")
     good, bad = pairs_of(file, "given")
     assert isinstance(good, Pair)
@@ -62,8 +81,20 @@ def test_a_sentence_without_a_tree_is_named_by_its_line(tmp_path: Path, column: 
 
 
 def test_headings_of_wikis_and_markdown() -> None:
-    found = [" = Robert = ", "= = Early life = =", "== Early life ==", "## Early life", "# C # is a note #"]
-    assert [heading_of(line) for line in found] == ["Robert", "Early life", "Early life", "Early life", "C # is a note"]
+    found = [
+        " = Robert = ",
+        "= = Early life = =",
+        "== Early life ==",
+        "## Early life",
+        "# C # is a note #",
+    ]
+    assert [heading_of(line) for line in found] == [
+        "Robert",
+        "Early life",
+        "Early life",
+        "Early life",
+        "C # is a note",
+    ]
     for line in ("a = b", "= a = =", "=", "= = =", "#tag", "", "x == y"):
         assert heading_of(line) == ""
 
@@ -73,7 +104,10 @@ def test_the_beginning_of_a_section_has_its_heading_as_target(tmp_path: Path) ->
     text = f" = Robert = \n \n = = Life = = \n \n He acted . \n He sang . \n \n = = <unk> career = = \n more\n = = Work = = \n {long} \n"
     file = put(tmp_path, "a.txt.xz", text)
     found = read(PAIRS, file, None, "headings")
-    assert found == [Pair("He acted . He sang .", "Life", 3), Pair(" ".join(long.split()[:100]), "Work", 10)]
+    assert found == [
+        Pair("He acted . He sang .", "Life", 3),
+        Pair(" ".join(long.split()[:100]), "Work", 10),
+    ]
 
 
 def test_a_turn_has_the_next_one_as_target(tmp_path: Path) -> None:
@@ -108,9 +142,19 @@ def test_the_end_of_a_dialogue_is_held_out_and_elsewhere_pairs_from_everywhere()
 
 
 def test_only_files_of_text_to_text_are_made_into_pairs() -> None:
-    values = {"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"train": "dates:train", "pairs": "turns"}}
-    with pytest.raises(SaccadeError, match=r"data.pairs has no effect here: it is for task=text-to-text and files of plain text"):
+    values = {
+        "task": "text-to-text",
+        "model": {"family": "bahdanau"},
+        "data": {"train": "dates:train", "pairs": "turns"},
+    }
+    with pytest.raises(
+        SaccadeError,
+        match=r"data.pairs has no effect here: it is for task=text-to-text and files of plain text",
+    ):
         recipes.recipe(values)
-    assert recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turns"}}).data.pairs == "turns"
+    assert (
+        recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turns"}}).data.pairs
+        == "turns"
+    )
     with pytest.raises(SaccadeError, match=r"data.pairs is 'turn'; did you mean 'turns'"):
         recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turn"}})

@@ -12,16 +12,29 @@ import pytest
 from saccade.data.generated import grammar as say
 from saccade.data.generated.choice import Chooser
 from saccade.data.generated.grammar import Phrase
-from saccade.data.generated.phrasebook import DEEPEST, LECTURE_SENTENCES, LONGEST, SHORTEST, Author, phrasebook
+from saccade.data.generated.phrasebook import (
+    DEEPEST,
+    LECTURE_SENTENCES,
+    LONGEST,
+    SHORTEST,
+    Author,
+    phrasebook,
+)
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 
 PAST, PRESENT = True, False
-QUICKLY, OFTEN, FINALLY = (say.word(name, "ADV", say.WORDS["adverbs"][name]) for name in ("quickly", "often", "finally"))
+QUICKLY, OFTEN, FINALLY = (
+    say.word(name, "ADV", say.WORDS["adverbs"][name]) for name in ("quickly", "often", "finally")
+)
 VERBS = {verb.english[0]: verb for verb in (*say.VERBS, *say.SLEEPERS, say.GO, say.SPEAK)}
 ADJECTIVES = {entry.english: entry for entry in say.ADJECTIVES}
-NOUNS = {noun.english: (noun, False) for noun in say.NOUNS} | {noun.englishes: (noun, True) for noun in say.NOUNS}
-DETERMINERS = {entry.english: entry for entry in (say.THE, *say.DETERMINERS, *say.POSSESSIVES, *say.NUMERALS)}
+NOUNS = {noun.english: (noun, False) for noun in say.NOUNS} | {
+    noun.englishes: (noun, True) for noun in say.NOUNS
+}
+DETERMINERS = {
+    entry.english: entry for entry in (say.THE, *say.DETERMINERS, *say.POSSESSIVES, *say.NUMERALS)
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +49,11 @@ def np(text: str) -> Phrase:
     entries = [ADJECTIVES[item] for item in front if item in ADJECTIVES]
     before = tuple(entry for entry in entries if entry.english in say.KINDS[noun.kind].before)
     after = tuple(entry for entry in entries if entry not in before)
-    determiners = [DETERMINERS["a" if item == "an" else item] for item in front if item not in ADJECTIVES and item != "very"]
+    determiners = [
+        DETERMINERS["a" if item == "an" else item]
+        for item in front
+        if item not in ADJECTIVES and item != "very"
+    ]
     return say.noun_phrase(noun, plural, determiners, before, after, "very" in front)
 
 
@@ -44,7 +61,9 @@ def prep(name: str) -> Phrase:
     return say.preposition(name)
 
 
-def active(subject: str, verb: str, tense: bool, *rest: Phrase, adverb: Phrase = say.NOTHING) -> Phrase:
+def active(
+    subject: str, verb: str, tense: bool, *rest: Phrase, adverb: Phrase = say.NOTHING
+) -> Phrase:
     phrase = np(subject) + say.active(VERBS[verb], tense, np(subject).head, adverb)
     return sum(rest, phrase)
 
@@ -95,30 +114,69 @@ def test_noun_phrases_agree_and_stand_in_french_order(english: str, french: str)
 
 
 SENTENCES = [
-    (active("the small girls", "eat", PRESENT, np("the apples")), "les petites filles mangent les pommes"),
+    (
+        active("the small girls", "eat", PRESENT, np("the apples")),
+        "les petites filles mangent les pommes",
+    ),
     (active("the girls", "eat", PAST, np("an orange")), "les filles ont mangé une orange"),
     (active("the cows", "arrive", PAST), "les vaches sont arrivées"),
     (active("a queen", "go", PAST, prep("to"), np("the park")), "une reine est allée au parc"),
-    (active("the boys", "go", PRESENT, prep("to"), np("the school")), "les garçons vont à l' école"),
+    (
+        active("the boys", "go", PRESENT, prep("to"), np("the school")),
+        "les garçons vont à l' école",
+    ),
     (
         active("the girl", "open", PAST, np("the door"), adverb=QUICKLY),
         "la fille a rapidement ouvert la porte",
     ),
-    (active("the cat", "see", PRESENT, np("the mouse"), adverb=OFTEN), "le chat voit souvent la souris"),
+    (
+        active("the cat", "see", PRESENT, np("the mouse"), adverb=OFTEN),
+        "le chat voit souvent la souris",
+    ),
     (
         active("the teacher", "give", PAST, np("the books"), prep("to"), np("the children")),
         "le professeur a donné les livres aux enfants",
     ),
-    (active("the minister", "speak", PAST, prep("of"), np("the crisis")), "le ministre a parlé de la crise"),
-    (active("the ministers", "speak", PRESENT, prep("of"), np("the treaty")), "les ministres parlent du traité"),
-    (active("a dog", "sleep", PAST, prep("near"), np("the hotel")), "un chien a dormi près de l' hôtel"),
-    (active("a dog", "sleep", PAST, prep("near"), np("some houses")), "un chien a dormi près de maisons"),
-    (active("a dog", "sleep", PAST, prep("near"), np("some trees")), "un chien a dormi près d' arbres"),
-    (active("a dog", "sleep", PAST, prep("near"), np("some big trees")), "un chien a dormi près de grands arbres"),
-    (active("a dog", "sleep", PAST, prep("near"), np("eleven trees")), "un chien a dormi près de onze arbres"),
-    (active("a dog", "sleep", PAST, prep("next to"), np("the garden")), "un chien a dormi à côté du jardin"),
-    (active("a dog", "sleep", PAST, prep("in front of"), np("the door")), "un chien a dormi devant la porte"),
-    (passive(np("the letters"), "write", prep("by"), np("a friend")), "les lettres ont été écrites par un ami"),
+    (
+        active("the minister", "speak", PAST, prep("of"), np("the crisis")),
+        "le ministre a parlé de la crise",
+    ),
+    (
+        active("the ministers", "speak", PRESENT, prep("of"), np("the treaty")),
+        "les ministres parlent du traité",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("near"), np("the hotel")),
+        "un chien a dormi près de l' hôtel",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("near"), np("some houses")),
+        "un chien a dormi près de maisons",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("near"), np("some trees")),
+        "un chien a dormi près d' arbres",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("near"), np("some big trees")),
+        "un chien a dormi près de grands arbres",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("near"), np("eleven trees")),
+        "un chien a dormi près de onze arbres",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("next to"), np("the garden")),
+        "un chien a dormi à côté du jardin",
+    ),
+    (
+        active("a dog", "sleep", PAST, prep("in front of"), np("the door")),
+        "un chien a dormi devant la porte",
+    ),
+    (
+        passive(np("the letters"), "write", prep("by"), np("a friend")),
+        "les lettres ont été écrites par un ami",
+    ),
     (
         passive(np("the law"), "adopt", say.date(None, year="1989"), adverb=FINALLY),
         "la loi a finalement été adoptée en 1989",
@@ -127,8 +185,14 @@ SENTENCES = [
         passive(np("the bridge"), "build", say.date(("july", "juillet"), ("14", "14"), "1992")),
         "le pont a été construit le 14 juillet 1992",
     ),
-    (passive(np("the agreements"), "sign", say.date(("may", "mai"), ("1", "1er"))), "les accords ont été signés le 1er mai"),
-    (passive(say.both(np("the queen"), np("the girls")), "see"), "la reine et les filles ont été vues"),
+    (
+        passive(np("the agreements"), "sign", say.date(("may", "mai"), ("1", "1er"))),
+        "les accords ont été signés le 1er mai",
+    ),
+    (
+        passive(say.both(np("the queen"), np("the girls")), "see"),
+        "la reine et les filles ont été vues",
+    ),
     (passive(say.both(np("the queen"), np("a man")), "see"), "la reine et un homme ont été vus"),
 ]
 
@@ -162,7 +226,9 @@ def test_copula(subject: str, tense: bool, name: str, english: str, french: str)
         ("the cake", "eight women", "le gâteau que huit femmes ont mangé"),
     ],
 )
-def test_participle_agrees_with_an_object_that_precedes_it(thing: str, doer: str, french: str) -> None:
+def test_participle_agrees_with_an_object_that_precedes_it(
+    thing: str, doer: str, french: str
+) -> None:
     subject = np(doer)
     clause = subject + say.active(VERBS["eat"], PAST, subject.head, before=np(thing).head)
     assert say.pair(np(thing) + say.word("that", "PRON", "que") + clause).target == french
@@ -173,12 +239,33 @@ def test_participle_agrees_with_an_object_that_precedes_it(thing: str, doer: str
 
 def test_lecture_sentences_exactly() -> None:
     cat, agreement = LECTURE_SENTENCES
-    assert (cat.source, cat.target) == ("the black cat ate the mouse", "le chat noir a mangé la souris")
+    assert (cat.source, cat.target) == (
+        "the black cat ate the mouse",
+        "le chat noir a mangé la souris",
+    )
     assert cat.alignment == ((0, 0), (1, 2), (2, 1), (3, 3), (3, 4), (4, 5), (5, 6)) == cat.possible
     assert cat.tags == ("DET", "ADJ", "NOUN", "VERB", "DET", "NOUN")
-    assert agreement.source == "the agreement on the european economic area was signed in august 1992"
-    assert agreement.target == "l' accord sur la zone économique européenne a été signé en août 1992"
-    links = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 6), (5, 5), (6, 4), (7, 7), (7, 8), (8, 9), (9, 10), (10, 11), (11, 12)]
+    assert (
+        agreement.source == "the agreement on the european economic area was signed in august 1992"
+    )
+    assert (
+        agreement.target == "l' accord sur la zone économique européenne a été signé en août 1992"
+    )
+    links = [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+        (4, 6),
+        (5, 5),
+        (6, 4),
+        (7, 7),
+        (7, 8),
+        (8, 9),
+        (9, 10),
+        (10, 11),
+        (11, 12),
+    ]
     assert agreement.alignment == tuple(links)
     assert set(agreement.possible or ()) - set(links) == {(7, 9), (8, 7), (8, 8)}
     assert " ".join(agreement.tags or ()) == "DET NOUN ADP DET ADJ ADJ NOUN AUX VERB ADP NOUN NUM"
@@ -191,18 +278,32 @@ def test_lecture_sentences_exactly() -> None:
         (prep("of") + np("the park"), {(0, 0), (2, 1)}, {(1, 0)}),  # of the park, du parc
         (prep("near") + np("the parks"), {(0, 0), (0, 1), (2, 2)}, {(1, 1)}),  # près des parcs
         (prep("near") + np("some parks"), {(0, 0), (0, 1), (2, 2)}, {(1, 1)}),  # près de parcs
-        (prep("near") + np("the hotel"), {(0, 0), (0, 1), (1, 2), (2, 3)}, set()),  # près de l' hôtel
-        (prep("in front of") + np("a car"), {(1, 0), (3, 1), (4, 2)}, {(0, 0), (2, 0)}),  # devant une voiture
+        (
+            prep("near") + np("the hotel"),
+            {(0, 0), (0, 1), (1, 2), (2, 3)},
+            set(),
+        ),  # près de l' hôtel
+        (
+            prep("in front of") + np("a car"),
+            {(1, 0), (3, 1), (4, 2)},
+            {(0, 0), (2, 0)},
+        ),  # devant une voiture
         (
             prep("next to") + np("the car"),  # à côté de la voiture
             {(0, 0), (0, 1), (1, 2), (2, 3), (3, 4)},
             {(0, 2), (1, 0), (1, 1)},
         ),
-        (active("a boy", "open", PAST, adverb=QUICKLY), {(0, 0), (1, 1), (2, 3), (3, 2), (3, 4)}, set()),
+        (
+            active("a boy", "open", PAST, adverb=QUICKLY),
+            {(0, 0), (1, 1), (2, 3), (3, 2), (3, 4)},
+            set(),
+        ),
         (say.date(("may", "mai"), ("8", "8"), "1957"), {(0, 0), (1, 1), (2, 2), (3, 3)}, set()),
     ],
 )
-def test_links_by_hand(phrase: Phrase, sure: set[tuple[int, int]], only_possible: set[tuple[int, int]]) -> None:
+def test_links_by_hand(
+    phrase: Phrase, sure: set[tuple[int, int]], only_possible: set[tuple[int, int]]
+) -> None:
     made = say.pair(phrase)
     assert set(made.alignment or ()) == sure
     assert set(made.possible or ()) == sure | only_possible
@@ -212,7 +313,11 @@ def test_links_by_hand(phrase: Phrase, sure: set[tuple[int, int]], only_possible
 
 
 def test_parts_have_their_sizes_lines_and_no_sentence_twice(book: dict[str, list[Pair]]) -> None:
-    assert {name: len(part) for name, part in book.items()} == {"train": 3000, "dev": 200, "test": 400}
+    assert {name: len(part) for name, part in book.items()} == {
+        "train": 3000,
+        "dev": 200,
+        "test": 400,
+    }
     for part in book.values():
         assert [pair.line for pair in part] == list(range(1, len(part) + 1))
     sources = [pair.source for part in book.values() for pair in part]
@@ -223,8 +328,13 @@ def test_parts_have_their_sizes_lines_and_no_sentence_twice(book: dict[str, list
 def test_the_same_seed_gives_the_same_book_everywhere() -> None:
     first = phrasebook(train=200, dev=10, test=50)
     assert first == phrasebook(train=200, dev=10, test=50)
-    text = "\n".join(f"{pair.source}\t{pair.target}\t{pair.possible}" for part in first.values() for pair in part)
-    assert hashlib.sha256(text.encode()).hexdigest() == "5ed91fc2c00c047ee02bc2a5461ddbf2e83815261ae2d90a1992b9fbbb9590e9"
+    text = "\n".join(
+        f"{pair.source}\t{pair.target}\t{pair.possible}" for part in first.values() for pair in part
+    )
+    assert (
+        hashlib.sha256(text.encode()).hexdigest()
+        == "5ed91fc2c00c047ee02bc2a5461ddbf2e83815261ae2d90a1992b9fbbb9590e9"
+    )
     assert phrasebook(train=0, dev=0, test=5, seed=1)["test"] != first["test"][:5]
 
 
@@ -315,7 +425,10 @@ def test_double_adjectives_are_common_over_many_nouns(book: dict[str, list[Pair]
     assert len({word for pair in short for word in pair.source.split()}) > 150
 
 
-@pytest.mark.parametrize("words", ["that the", "who", "of the", "next to", "in front of", "some old", "on 14 july", "the two"])
+@pytest.mark.parametrize(
+    "words",
+    ["that the", "who", "of the", "next to", "in front of", "some old", "on 14 july", "the two"],
+)
 def test_every_rule_is_used(book: dict[str, list[Pair]], words: str) -> None:
     assert sum(f" {words} " in f" {pair.source} " for pair in book["train"]) >= 3
 
@@ -373,7 +486,9 @@ class Reader:
     def relative_object(self, verb: int) -> int | None:
         """Where the "that" of an object relative stands, if only one noun phrase lies between it and the verb."""
         at = verb - 2
-        while at > 0 and (self.tags[at] in ("DET", "NUM", "ADJ", "ADV") or self.source[at] in ("my", "our")):
+        while at > 0 and (
+            self.tags[at] in ("DET", "NUM", "ADJ", "ADV") or self.source[at] in ("my", "our")
+        ):
             at -= 1
         return at if self.source[verb - 1] in NOUNS and self.source[at] == "that" else None
 
@@ -394,7 +509,11 @@ class Reader:
     def joins(self, verb: int) -> list[int]:
         """Each "and" of the clause up to the verb, but for those between adjectives."""
         found = [i for i in range(self.start, verb) if self.source[i] == "and"]
-        return [i for i in found if self.source[i - 1] not in ADJECTIVES or self.source[i + 1] not in ADJECTIVES]
+        return [
+            i
+            for i in found
+            if self.source[i - 1] not in ADJECTIVES or self.source[i + 1] not in ADJECTIVES
+        ]
 
     def read(self, verb: int) -> tuple[Features, Features | None]:
         """What the verb at this place has as subject and, in an object relative clause, what stands before it as object."""
@@ -419,7 +538,9 @@ def expected(words_of_verb: list[str], subject: Features, thing: Features | None
     ending = {(False, False): "", (True, False): "e", (False, True): "s", (True, True): "es"}
     if words_of_verb[0] in ("is", "are", "was", "were"):
         if len(words_of_verb) == 1:
-            return [{"is": "est", "are": "sont", "was": "était", "were": "étaient"}[words_of_verb[0]]]
+            return [
+                {"is": "est", "are": "sont", "was": "était", "were": "étaient"}[words_of_verb[0]]
+            ]
         verb = next(verb for verb in VERBS.values() if verb.english[3] == words_of_verb[1])
         return ["ont" if plural else "a", "été", verb.french[2] + ending[subject]]
     verb = next(verb for verb in VERBS.values() if words_of_verb[0] in verb.english[:3])
@@ -436,7 +557,9 @@ def test_a_reader_of_english_alone_knows_every_french_verb(book: dict[str, list[
         reader, target = Reader(pair), pair.target.split()
         for start, group in reader.groups():
             french = expected([reader.source[i] for i in group], *reader.read(start))
-            assert [target[j] for j in sorted(j for i, j in pair.alignment or () if i in group)] == french, pair
+            assert [
+                target[j] for j in sorted(j for i, j in pair.alignment or () if i in group)
+            ] == french, pair
 
 
 def test_lecture_sentences_are_drawn_by_the_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,7 +601,9 @@ def test_every_adjective_and_kind_is_known() -> None:
 
 @pytest.mark.parametrize("test", [-7, 1_000_001])
 def test_absurd_sizes_are_refused(test: int) -> None:
-    rule = "but 'phrasebook' has parts of 0 or more examples, at most 1,000,000 in all; ask for fewer"
+    rule = (
+        "but 'phrasebook' has parts of 0 or more examples, at most 1,000,000 in all; ask for fewer"
+    )
     with pytest.raises(SaccadeError, match=f"^train=0, dev=0, test={test}, {rule}$"):
         phrasebook(train=0, dev=0, test=test)
 

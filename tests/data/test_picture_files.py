@@ -81,14 +81,22 @@ def error_of(kind: Kind, where: Path | str, *how: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("pictured.tsv", PICTURED), ("captioned.jsonl", CAPTIONED), ("asked.tsv", ASKED), ("asked.json", ASKED)]
+    ("name", "kind"),
+    [
+        ("pictured.tsv", PICTURED),
+        ("captioned.jsonl", CAPTIONED),
+        ("asked.tsv", ASKED),
+        ("asked.json", ASKED),
+    ],
 )
 def test_each_example_of_the_page_is_read(tmp_path: Path, name: str, kind: Kind) -> None:
     folder_of(tmp_path, FILES)
     (tmp_path / name).write_text(EXAMPLES[name])
     found = read(kind, str(tmp_path / name))
     assert [one.line for one in found] == [1, 2]
-    assert [color_of(one.image) for one in found] == ([BLUE, WHITE] if kind is PICTURED else [RED, LIME])
+    assert [color_of(one.image) for one in found] == (
+        [BLUE, WHITE] if kind is PICTURED else [RED, LIME]
+    )
     if kind is PICTURED:
         assert [one.label for one in found] == ["cat", "dog"]
     elif kind is CAPTIONED:
@@ -124,7 +132,10 @@ def test_archives_and_folders_of_labels(tmp_path: Path, pack: Callable[..., Path
     names = ["x.zip"] if pack is zip_of else ["x.tar", "x.tar.xz", "x.tar.gz", "x.tgz"]
     for name in names:
         found = read(PICTURED, str(pack(tmp_path / name, more)))
-        assert [(one.label, color_of(one.image), one.line) for one in found] == [("cat", RED, 1), ("dog", BLUE, 2)]
+        assert [(one.label, color_of(one.image), one.line) for one in found] == [
+            ("cat", RED, 1),
+            ("dog", BLUE, 2),
+        ]
         assert found[0].image.name == f"{tmp_path / name}, 'train/cat/2.png'"
     folder = folder_of(tmp_path / "folder", more) / "train"
     found = read(PICTURED, str(folder))
@@ -134,23 +145,41 @@ def test_archives_and_folders_of_labels(tmp_path: Path, pack: Callable[..., Path
 
 @pytest.mark.parametrize("name", ["train.tar.xz", "train.tar", "train.zip", "train_images.zip"])
 def test_images_are_found_beside_their_file(tmp_path: Path, name: str) -> None:
-    (zip_of if name.endswith("zip") else tar_of)(tmp_path / name, {f"train/{one}": content for one, content in FLAT.items()})
+    (zip_of if name.endswith("zip") else tar_of)(
+        tmp_path / name, {f"train/{one}": content for one, content in FLAT.items()}
+    )
     (tmp_path / "train.jsonl.xz").write_bytes(lzma.compress(EXAMPLES["captioned.jsonl"].encode()))
-    assert [color_of(one.image) for one in read(CAPTIONED, str(tmp_path / "train.jsonl.xz"))] == [RED, LIME]
-    (tmp_path / "train_questions.json.xz").write_bytes(lzma.compress(EXAMPLES["asked.json"].encode()))
-    assert [color_of(one.image) for one in read(ASKED, str(tmp_path / "train_questions.json.xz"))] == [RED, LIME]
+    assert [color_of(one.image) for one in read(CAPTIONED, str(tmp_path / "train.jsonl.xz"))] == [
+        RED,
+        LIME,
+    ]
+    (tmp_path / "train_questions.json.xz").write_bytes(
+        lzma.compress(EXAMPLES["asked.json"].encode())
+    )
+    assert [
+        color_of(one.image) for one in read(ASKED, str(tmp_path / "train_questions.json.xz"))
+    ] == [RED, LIME]
     (tmp_path / "test.tsv").write_text("1.jpg\tcat\n")
-    assert "no image '1.jpg' in" in error_of(PICTURED, tmp_path / "test.tsv"), "not in the archive of another part"
+    assert "no image '1.jpg' in" in error_of(PICTURED, tmp_path / "test.tsv"), (
+        "not in the archive of another part"
+    )
 
 
 def test_images_can_be_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("1.jpg\tone\n2.jpg\ttwo\n")
-    where = zip_of(tmp_path / "one.zip", {"1.jpg": FILES["1.jpg"]}), folder_of(tmp_path / "two", {"2.jpg": FILES["2.jpg"]})
+    where = (
+        zip_of(tmp_path / "one.zip", {"1.jpg": FILES["1.jpg"]}),
+        folder_of(tmp_path / "two", {"2.jpg": FILES["2.jpg"]}),
+    )
     found = read(CAPTIONED, str(tmp_path / "a.tsv"), None, ",".join(map(str, where)))
     assert [color_of(one.image) for one in found] == [RED, LIME]
     assert "no file" in error_of(CAPTIONED, tmp_path / "a.tsv", str(tmp_path / "none"))
-    assert "expected a folder of pictures or an archive" in error_of(CAPTIONED, tmp_path / "a.tsv", str(tmp_path / "a.tsv"))
-    assert "holds the images itself; leave data.images out" in error_of(PICTURED, tmp_path / "two", "x")
+    assert "expected a folder of pictures or an archive" in error_of(
+        CAPTIONED, tmp_path / "a.tsv", str(tmp_path / "a.tsv")
+    )
+    assert "holds the images itself; leave data.images out" in error_of(
+        PICTURED, tmp_path / "two", "x"
+    )
 
 
 # --- mistakes
@@ -192,7 +221,9 @@ def test_images_can_be_elsewhere(tmp_path: Path) -> None:
         (PICTURED, "text.tar", "I am no archive" * 100, "text.tar cannot be unpacked"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_by_file_and_line(tmp_path: Path, kind: Kind, name: str, content: str | None, sentence: str) -> None:
+def test_a_mistake_is_named_by_file_and_line(
+    tmp_path: Path, kind: Kind, name: str, content: str | None, sentence: str
+) -> None:
     folder = folder_of(tmp_path / "in", FLAT)
     folder_of(tmp_path, FLAT)
     if content is not None:
@@ -217,12 +248,16 @@ def test_bad_lines_and_missing_images_are_counted_in_training(tmp_path: Path) ->
 
 def test_a_folder_without_pictures(tmp_path: Path) -> None:
     assert "holds no pictures with labels; add at least one" in error_of(PICTURED, tmp_path)
-    assert "'hub:mnist:train' is a dataset, and pictures are read from files only" in error_of(PICTURED, "hub:mnist:train")
+    assert "'hub:mnist:train' is a dataset, and pictures are read from files only" in error_of(
+        PICTURED, "hub:mnist:train"
+    )
 
 
 def test_a_damaged_image_is_named_with_its_archive(tmp_path: Path) -> None:
     found = read(PICTURED, str(zip_of(tmp_path / "x.zip", {"cat/1.png": png("red")[:40]})))
-    with pytest.raises(SaccadeError, match=r"x.zip, 'cat/1.png': expected a whole PNG image, got a damaged one"):
+    with pytest.raises(
+        SaccadeError, match=r"x.zip, 'cat/1.png': expected a whole PNG image, got a damaged one"
+    ):
         found[0].image.pixels()
 
 
@@ -236,10 +271,15 @@ def test_a_name_that_several_members_have_is_refused(tmp_path: Path) -> None:
 
 def test_pictures_of_a_file_or_a_folder(tmp_path: Path) -> None:
     folder_of(tmp_path, {**FILES, "notes.txt": b"", ".hidden.png": b""})
-    assert [one.name for one in pictures_in(tmp_path)] == [str(tmp_path / name) for name in ("1.jpg", "2.jpg")]
+    assert [one.name for one in pictures_in(tmp_path)] == [
+        str(tmp_path / name) for name in ("1.jpg", "2.jpg")
+    ]
     assert color_of(pictures_in(tmp_path / "1.jpg")[0]) == RED
     (tmp_path / "empty").mkdir()
-    for where, sentence in (("empty", "holds no images; give a folder with some"), ("none", "no file '")):
+    for where, sentence in (
+        ("empty", "holds no images; give a folder with some"),
+        ("none", "no file '"),
+    ):
         with pytest.raises(SaccadeError, match=sentence):
             pictures_in(tmp_path / where)
 
@@ -253,7 +293,10 @@ def test_nothing_is_written_and_names_are_only_names(tmp_path: Path) -> None:
     for pack, name in ((zip_of, "x.zip"), (tar_of, "x.tar"), (tar_of, "y.tar.xz")):
         before = sorted(tmp_path.rglob("*"))
         path = pack(inside / name, {"../../cat/1.png": png("red"), "/etc/dog/2.png": png("blue")})
-        assert [(one.label, color_of(one.image)) for one in read(PICTURED, str(path))] == [("cat", RED), ("dog", BLUE)]
+        assert [(one.label, color_of(one.image)) for one in read(PICTURED, str(path))] == [
+            ("cat", RED),
+            ("dog", BLUE),
+        ]
         assert sorted(tmp_path.rglob("*")) == sorted([*before, path])
 
 
@@ -266,19 +309,31 @@ def test_links_and_devices_in_an_archive_are_left_out(tmp_path: Path) -> None:
         member = tarfile.TarInfo("cat/1.png")
         member.size = len(FILES["1.jpg"])
         opened.addfile(member, io.BytesIO(FILES["1.jpg"]))
-    assert [one.image.name for one in read(PICTURED, str(tmp_path / "x.tar"))] == [f"{tmp_path / 'x.tar'}, 'cat/1.png'"]
+    assert [one.image.name for one in read(PICTURED, str(tmp_path / "x.tar"))] == [
+        f"{tmp_path / 'x.tar'}, 'cat/1.png'"
+    ]
 
 
-def test_too_many_or_too_large_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_or_too_large_members_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many = {f"a/{n}.png": png("red") for n in range(20)}
     monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
-    assert "has 20 members, at most 10 are read; divide it" in error_of(PICTURED, zip_of(tmp_path / "a.zip", many))
-    assert "has more than 10 members; divide it" in error_of(PICTURED, tar_of(tmp_path / "a.tar.xz", many))
+    assert "has 20 members, at most 10 are read; divide it" in error_of(
+        PICTURED, zip_of(tmp_path / "a.zip", many)
+    )
+    assert "has more than 10 members; divide it" in error_of(
+        PICTURED, tar_of(tmp_path / "a.tar.xz", many)
+    )
     monkeypatch.setattr(archives, "MEMBER_BYTES", 10_000)
     large = {"a/1.png": bytes(20_000)}
-    assert "has a member of more than 10,000 bytes; leave it out" in error_of(PICTURED, tar_of(tmp_path / "b.tar.xz", large))
+    assert "has a member of more than 10,000 bytes; leave it out" in error_of(
+        PICTURED, tar_of(tmp_path / "b.tar.xz", large)
+    )
     for path in (zip_of(tmp_path / "b.zip", large), tar_of(tmp_path / "b.tar", large)):
-        with pytest.raises(SaccadeError, match=r"'a/1.png' in .* is larger than 10,000 bytes; leave it out"):
+        with pytest.raises(
+            SaccadeError, match=r"'a/1.png' in .* is larger than 10,000 bytes; leave it out"
+        ):
             read(PICTURED, str(path))[0].image.pixels()
     monkeypatch.setattr(archives, "MOST_BYTES", 5000)
     assert "unpacks to more than 0 GiB, or is damaged" in error_of(
@@ -292,7 +347,9 @@ def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
     header.type, header.size = tarfile.XHDTYPE, 8 * 2**30 - 1
     with lzma.open(tmp_path / "x.tar.xz", "wb") as file:
         file.write(header.tobuf(tarfile.GNU_FORMAT) + bytes(10_000))
-    assert "has a member of more than 134,217,728 bytes" in error_of(PICTURED, tmp_path / "x.tar.xz")
+    assert "has a member of more than 134,217,728 bytes" in error_of(
+        PICTURED, tmp_path / "x.tar.xz"
+    )
 
 
 def test_a_tar_of_negative_sizes_does_not_run_in_circles(tmp_path: Path) -> None:
@@ -301,7 +358,9 @@ def test_a_tar_of_negative_sizes_does_not_run_in_circles(tmp_path: Path) -> None
     header[148:156] = b" " * 8
     header[148:155] = b"%06o\0" % sum(header)
     (tmp_path / "x.tar").write_bytes(bytes(header) * 5 + bytes(1024))
-    assert "x.tar cannot be unpacked (a member of negative size)" in error_of(PICTURED, tmp_path / "x.tar")
+    assert "x.tar cannot be unpacked (a member of negative size)" in error_of(
+        PICTURED, tmp_path / "x.tar"
+    )
 
 
 def test_a_locked_zip_is_refused(tmp_path: Path) -> None:
@@ -309,7 +368,9 @@ def test_a_locked_zip_is_refused(tmp_path: Path) -> None:
     data[6] |= 1
     data[data.index(b"PK\1\2") + 8] |= 1
     (tmp_path / "x.zip").write_bytes(data)
-    with pytest.raises(SaccadeError, match=r"'a/1.png' in .*x.zip cannot be unpacked \(.*encrypted"):
+    with pytest.raises(
+        SaccadeError, match=r"'a/1.png' in .*x.zip cannot be unpacked \(.*encrypted"
+    ):
         read(PICTURED, str(tmp_path / "x.zip"))[0].image.pixels()
 
 
@@ -329,7 +390,9 @@ def test_an_archive_is_opened_once_until_it_changes(tmp_path: Path) -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     seen: list[str] = []
     read_member = Archive.read
-    monkeypatch.setattr(Archive, "read", lambda self, name: seen.append(name) or read_member(self, name))
+    monkeypatch.setattr(
+        Archive, "read", lambda self, name: seen.append(name) or read_member(self, name)
+    )
     return seen
 
 
@@ -346,7 +409,8 @@ def test_pictures_are_stacked_and_each_is_decoded_once(tmp_path: Path, counted: 
 
 def test_a_stack_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        SaccadeError, match=r"1,000 pictures of 4000 × 4000 need 44.7 GiB, at most 16 GiB are kept; use a smaller"
+        SaccadeError,
+        match=r"1,000 pictures of 4000 × 4000 need 44.7 GiB, at most 16 GiB are kept; use a smaller",
     ):
         stack([Filed(tmp_path)] * 1000, (4000, 4000))
 
@@ -354,7 +418,9 @@ def test_a_stack_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x.zip", "x.tar", "x.tar.xz"])
 def test_threads_may_read_one_archive(tmp_path: Path, name: str) -> None:
     files = {f"a/{n}.png": png(f"rgb({n}, 0, 0)") for n in range(60)}
-    found = read(PICTURED, str((zip_of if name.endswith("zip") else tar_of)(tmp_path / name, files)))
+    found = read(
+        PICTURED, str((zip_of if name.endswith("zip") else tar_of)(tmp_path / name, files))
+    )
     with ThreadPoolExecutor(8) as pool:
         colors = list(pool.map(lambda one: color_of(one.image)[0], found))
     assert colors == [int(Path(one.image.name.strip("'")).stem) for one in found]
@@ -363,7 +429,9 @@ def test_threads_may_read_one_archive(tmp_path: Path, name: str) -> None:
 def test_examples_are_values() -> None:
     image = Filed(Path("x.png"))
     assert Captioned(image, ("a",), 1) == Captioned(Filed(Path("x.png")), ("a",), 1)
-    assert len({Asked(image, "what?", "yes"), Asked(image, "what?", "yes"), Pictured(image, "a")}) == 2
+    assert (
+        len({Asked(image, "what?", "yes"), Asked(image, "what?", "yes"), Pictured(image, "a")}) == 2
+    )
 
 
 SHARED = Path(__file__).resolve().parents[2] / "data"
@@ -372,22 +440,42 @@ SHARED = Path(__file__).resolve().parents[2] / "data"
 @pytest.mark.skipif(not (SHARED / "flickr8k").is_dir(), reason="the sets are not in data/")
 def test_the_public_sets_are_read_as_they_are() -> None:
     captions = read(CAPTIONED, str(SHARED / "flickr8k/dev.jsonl.xz"))
-    assert (len(captions), {len(one.captions) for one in captions}, captions[0].image.pixels().shape) == (1000, {5}, (3, 96, 96))
+    assert (
+        len(captions),
+        {len(one.captions) for one in captions},
+        captions[0].image.pixels().shape,
+    ) == (1000, {5}, (3, 96, 96))
     questions = read(ASKED, str(SHARED / "easy-vqa/test_questions.json.xz"))
-    assert (len(questions), len({one.answer for one in questions}), questions[0].image.pixels().shape) == (9673, 13, (3, 64, 64))
+    assert (
+        len(questions),
+        len({one.answer for one in questions}),
+        questions[0].image.pixels().shape,
+    ) == (9673, 13, (3, 64, 64))
     labeled = read(PICTURED, str(SHARED / "cifar10/test.tar.xz"))
-    assert (len(labeled), len({one.label for one in labeled}), labeled[0].image.pixels().shape) == (10000, 10, (3, 32, 32))
+    assert (len(labeled), len({one.label for one in labeled}), labeled[0].image.pixels().shape) == (
+        10000,
+        10,
+        (3, 32, 32),
+    )
     assert json.dumps(captions[0].captions)
 
 
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("data.images=photos.zip", "data.images has no effect here: it is for task=captioning or questions or"),
-        ("data.shapes={train: 9}", "data.shapes has no effect here: it is for data such as shapes:train"),
+        (
+            "data.images=photos.zip",
+            "data.images has no effect here: it is for task=captioning or questions or",
+        ),
+        (
+            "data.shapes={train: 9}",
+            "data.shapes has no effect here: it is for data such as shapes:train",
+        ),
     ],
 )
 def test_keys_of_pictures_are_refused_where_there_are_none(word: str, sentence: str) -> None:
     with pytest.raises(SaccadeError) as error:
-        recipes.recipe({"data": {"train": "phrasebook:train"}, "model": {"family": "transformer"}}, [word])
+        recipes.recipe(
+            {"data": {"train": "phrasebook:train"}, "model": {"family": "transformer"}}, [word]
+        )
     assert sentence in str(error.value)

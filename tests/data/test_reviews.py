@@ -12,10 +12,22 @@ from saccade.data.generated.reviews import LABELS, MOST, WORDS, reviews
 from saccade.data.labeled import Labeled
 from saccade.errors import SaccadeError
 
-GOOD = {*WORDS["good"], *WORDS["liked"], *WORDS["best"]} | {WORDS["plain"][verb] for verb in WORDS["liked"]}
-BAD = {*WORDS["bad"], *WORDS["disliked"], *WORDS["worst"]} | {WORDS["plain"][verb] for verb in WORDS["disliked"]}
+GOOD = {*WORDS["good"], *WORDS["liked"], *WORDS["best"]} | {
+    WORDS["plain"][verb] for verb in WORDS["liked"]
+}
+BAD = {*WORDS["bad"], *WORDS["disliked"], *WORDS["worst"]} | {
+    WORDS["plain"][verb] for verb in WORDS["disliked"]
+}
 
-FLIPS = {"not", "never", "hardly", "nothing", "nobody", "without", "anything"}  # each reverses its clause
+FLIPS = {
+    "not",
+    "never",
+    "hardly",
+    "nothing",
+    "nobody",
+    "without",
+    "anything",
+}  # each reverses its clause
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +94,18 @@ def test_the_same_seed_gives_the_same_corpus_everywhere() -> None:
     made = reviews(train=50, dev=5, test=20)
     content = "\n".join(f"{entry.label} {entry.text}" for part in made.values() for entry in part)
     assert hashlib.sha256(content.encode()).hexdigest()[:16] == "ac0891d94f5816fa"
-    assert reviews(train=7, dev=0, test=20)["test"] == made["test"], "the test part does not depend on the other sizes"
+    assert reviews(train=7, dev=0, test=20)["test"] == made["test"], (
+        "the test part does not depend on the other sizes"
+    )
     assert reviews(train=50, dev=5, test=20, seed=1) != made
 
 
 def test_a_bag_of_words_falls_short(book: dict[str, list[Labeled]]) -> None:
     """Logistic regression over counts by plain gradient descent: better than a coin, clearly less than a reader."""
-    vocabulary = {word: place for place, word in enumerate(sorted({w for e in book["train"] for w in e.text.split()}))}
+    vocabulary = {
+        word: place
+        for place, word in enumerate(sorted({w for e in book["train"] for w in e.text.split()}))
+    }
 
     def counts(part: list[Labeled]) -> tuple[np.ndarray, np.ndarray]:
         matrix = np.zeros((len(part), len(vocabulary)))
@@ -135,10 +152,18 @@ def test_no_word_means_two_things() -> None:
     assert not GOOD & BAD
     small_talk = {
         word
-        for text in (*WORDS["small_talk"], *(f for topic in WORDS["topics"] for f in topic["fillers"]))
+        for text in (
+            *WORDS["small_talk"],
+            *(f for topic in WORDS["topics"] for f in topic["fillers"]),
+        )
         for word in text.split()
     }
-    parts = {word.removesuffix("+") for topic in WORDS["topics"] for part in topic["parts"] for word in part.split()}
+    parts = {
+        word.removesuffix("+")
+        for topic in WORDS["topics"]
+        for part in topic["parts"]
+        for word in part.split()
+    }
     assert not (GOOD | BAD | FLIPS) & (small_talk | parts | set(WORDS["intense"]))
 
 

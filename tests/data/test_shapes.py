@@ -63,11 +63,20 @@ def test_pictures_and_texts_have_their_hash() -> None:
     small = {"train": 40, "dev": 3, "test": 5, "seed": 7}
     pictures = read(CAPTIONED, "shapes:train", small)
     assert (
-        hashlib.sha256(stack([one.image for one in pictures], (64, 64)).numpy().tobytes()).hexdigest()[:16] == "000ee767ee6556f5"
+        hashlib.sha256(
+            stack([one.image for one in pictures], (64, 64)).numpy().tobytes()
+        ).hexdigest()[:16]
+        == "000ee767ee6556f5"
     )
     assert digest([(one.captions, one.places, one.line) for one in pictures]) == "71fa89cfdcce8025"
-    assert digest([(one.question, one.answer, one.line) for one in read(ASKED, "shapes:dev", small)]) == "dcfe35a88f3be1dd"
-    assert digest([(one.label, one.line) for one in read(PICTURED, "shapes:test", small)]) == "dc3b8113617f5cf2"
+    assert (
+        digest([(one.question, one.answer, one.line) for one in read(ASKED, "shapes:dev", small)])
+        == "dcfe35a88f3be1dd"
+    )
+    assert (
+        digest([(one.label, one.line) for one in read(PICTURED, "shapes:test", small)])
+        == "dc3b8113617f5cf2"
+    )
 
 
 def test_the_seed_decides_and_parts_share_nothing() -> None:
@@ -75,7 +84,9 @@ def test_the_seed_decides_and_parts_share_nothing() -> None:
     numbers = [one.number for part in parts.values() for one in part]
     assert len(set(numbers)) == 100
     assert parts == shapes(50, 20, 30, seed=3)
-    assert parts["test"] == shapes(0, 0, 30, seed=3)["test"], "the test part does not depend on the other sizes"
+    assert parts["test"] == shapes(0, 0, 30, seed=3)["test"], (
+        "the test part does not depend on the other sizes"
+    )
     assert parts["train"][0] != shapes(50, 20, 30, seed=4)["train"][0]
     assert torch.equal(parts["dev"][0].pixels(), parts["dev"][0].pixels())
     assert not torch.equal(parts["dev"][0].pixels(), parts["dev"][1].pixels())
@@ -95,10 +106,17 @@ def test_captions_follow_the_rule(captions: list[Captioned]) -> None:
             dx = things[0].x + things[0].side / 2 - things[1].x - things[1].side / 2
             dy = things[0].y + things[0].side / 2 - things[1].y - things[1].side / 2
             assert abs(abs(dx) - abs(dy)) >= 8, "clearly one of the two"
-            expected = ("left of" if dx < 0 else "right of") if abs(dx) > abs(dy) else ("above" if dy < 0 else "below")
+            expected = (
+                ("left of" if dx < 0 else "right of")
+                if abs(dx) > abs(dy)
+                else ("above" if dy < 0 else "below")
+            )
             assert found[4] == expected
         counts.update({str(found[4]), *found.groups()[:3], f"{len(things)} objects"})
-    assert all(counts[name] > 150 for name in ("left of", "right of", "above", "below", "small", "large", *SHAPES))
+    assert all(
+        counts[name] > 150
+        for name in ("left of", "right of", "above", "below", "small", "large", *SHAPES)
+    )
     assert all(counts[f"{n} objects"] > 250 for n in range(1, 5))
 
 
@@ -120,7 +138,9 @@ def test_boxes_lie_around_what_the_words_name(captions: list[Captioned]) -> None
             inside[y0:y1, x0:x1] = True
             expected = owners(things_of(one), 64) == things_of(one).index(thing) + 1
             assert not (expected & ~inside).any(), "no pixel of it is outside its box"
-            assert (close & inside).sum() >= 0.95 * expected.sum(), "and the picture has its color there"
+            assert (close & inside).sum() >= 0.95 * expected.sum(), (
+                "and the picture has its color there"
+            )
 
 
 def test_every_object_can_be_recognized(captions: list[Captioned]) -> None:
@@ -160,7 +180,10 @@ def others_seen(things: tuple[Thing, ...], n: int, owner: np.ndarray) -> Iterato
             continue
         for side in range(sizes[0], sizes[1] + 1):
             start = (side - one.side) // 2
-            for y, x in product(range(one.y - start - 6, one.y - start + 7), range(one.x - start - 6, one.x - start + 7)):
+            for y, x in product(
+                range(one.y - start - 6, one.y - start + 7),
+                range(one.x - start - 6, one.x - start + 7),
+            ):
                 if 0 <= x <= 64 - side and 0 <= y <= 64 - side:
                     seen = np.zeros((64, 64), dtype=bool)
                     seen[y : y + side, x : x + side] = outline(shape, side)
@@ -206,11 +229,18 @@ def test_wrong_options_are_refused(options: dict[str, int], sentence: str) -> No
 
 
 def test_what_shapes_are_not(captions: list[Captioned]) -> None:
-    with pytest.raises(SaccadeError, match="the corpus 'shapes' has no pairs; those that have: phrasebook, dates"):
+    with pytest.raises(
+        SaccadeError, match="the corpus 'shapes' has no pairs; those that have: phrasebook, dates"
+    ):
         read(PAIRS, "shapes:train", SIZES)
-    with pytest.raises(SaccadeError, match="the corpus 'reviews' has no pictures with captions; those that have: shapes"):
+    with pytest.raises(
+        SaccadeError,
+        match="the corpus 'reviews' has no pictures with captions; those that have: shapes",
+    ):
         read(CAPTIONED, "reviews:train")
-    assert [one.text for one in documents("shapes:train", SIZES)] == [one.captions[0] for one in captions]
+    assert [one.text for one in documents("shapes:train", SIZES)] == [
+        one.captions[0] for one in captions
+    ]
 
 
 # --- questions and labels
@@ -221,20 +251,30 @@ def test_answers_are_true(questions: list[Asked]) -> None:
         things, words = things_of(one), one.question.rstrip("?").split()
         by_color = {thing.color: thing for thing in things}
         if words[:2] == ["what", "color"]:
-            fits = [t for t in things if t.shape == words[-1] and (words[-2] == "the" or t.size == words[-2])]
+            fits = [
+                t
+                for t in things
+                if t.shape == words[-1] and (words[-2] == "the" or t.size == words[-2])
+            ]
             assert [thing.color for thing in fits] == [one.answer]
         elif words[:2] == ["what", "shape"]:
             assert by_color[words[4]].shape == one.answer
         elif words[0] == "how":
             assert str(sum(words[2] in ("objects", thing.size) for thing in things)) == one.answer
         elif words[0] == "where":
-            assert WORDS["answers"][relation(by_color[words[3]], by_color[words[-2]], 64)] == one.answer
+            assert (
+                WORDS["answers"][relation(by_color[words[3]], by_color[words[-2]], 64)]
+                == one.answer
+            )
         elif words[:2] == ["is", "the"]:
             truth = relation(by_color[words[2]], by_color[words[-2]], 64)
             assert one.answer == ("yes" if " ".join(words[4:-3]) == truth else "no"), one.question
         else:
             assert words[2] == ("an" if words[3] == "orange" else "a")
-            there = any(words[3] in (thing.color, thing.size) and words[4] == thing.shape for thing in things)
+            there = any(
+                words[3] in (thing.color, thing.size) and words[4] == thing.shape
+                for thing in things
+            )
             assert one.answer == ("yes" if there else "no"), one.question
 
 

@@ -29,7 +29,10 @@ def random_tree(size: int, seed: int) -> list[int]:
 
 def steps_from(word: int, heads: list[int]) -> list[int]:
     """Breadth-first search over the tree's edges in both directions."""
-    neighbors = [{n for n, head in enumerate(heads) if head == w} | ({heads[w]} - {-1}) for w in range(len(heads))]
+    neighbors = [
+        {n for n, head in enumerate(heads) if head == w} | ({heads[w]} - {-1})
+        for w in range(len(heads))
+    ]
     steps, queue = {word: 0}, deque([word])
     while queue:
         here = queue.popleft()
@@ -53,10 +56,15 @@ def test_tree_distances_are_the_shortest_paths(sizes: list[int], seed: int) -> N
     assert torch.equal(signed.abs(), found)
     for b, heads in enumerate(trees):
         root = heads.index(-1)
-        assert depths[b].tolist() == [*found[b, root, : len(heads)].tolist(), *[0] * (max(sizes) - len(heads))]
+        assert depths[b].tolist() == [
+            *found[b, root, : len(heads)].tolist(),
+            *[0] * (max(sizes) - len(heads)),
+        ]
         for i, j in product(range(len(heads)), repeat=2):
             way = 1 if j in up(i, heads) else -1 if i in up(j, heads) else 1 if i > j else -1
-            assert signed[b, i, j] == way * found[b, i, j], "up the tree, down the tree, to the left, to the right"
+            assert signed[b, i, j] == way * found[b, i, j], (
+                "up the tree, down the tree, to the left, to the right"
+            )
 
 
 def up(word: int, heads: list[int]) -> list[int]:
@@ -76,8 +84,15 @@ def test_lengths_and_the_empty_batch() -> None:
 
 
 def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
-    rows = ("1-2\tal\t_\t_\t_\t_\t_", "1\ta\t_\tADP\t_\t_\t3", "2\tel\t_\tDET\t_\t_\t3", "3\tmar\t_\tNOUN\t_\t_\t0")
-    (tmp_path / "a.conllu").write_text("".join(f"{row}\t_\t_\t_\n" for row in rows), encoding="utf-8")
+    rows = (
+        "1-2\tal\t_\t_\t_\t_\t_",
+        "1\ta\t_\tADP\t_\t_\t3",
+        "2\tel\t_\tDET\t_\t_\t3",
+        "3\tmar\t_\tNOUN\t_\t_\t0",
+    )
+    (tmp_path / "a.conllu").write_text(
+        "".join(f"{row}\t_\t_\t_\n" for row in rows), encoding="utf-8"
+    )
     (sentence,) = sentences(tmp_path / "a.conllu")
     assert sentence.heads == (2, 2, -1)
     assert tree_distances([sentence.heads]).tolist() == [[[0, 2, 1], [2, 0, 1], [1, 1, 0]]]
@@ -93,7 +108,10 @@ def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
         ([[0]], "sentence 0: the heads do not form a tree.* here no words are roots"),
         ([[-1, 1]], "sentence 0: the heads do not form a tree.* here there is a cycle"),
         ([[-1, 2, 3, 2]], "sentence 0: the heads do not form a tree.* here there is a cycle"),
-        ([[-1, 5]], "sentence 0: word 1 has head 5; heads are words of the sentence, -1 for the root"),
+        (
+            [[-1, 5]],
+            "sentence 0: word 1 has head 5; heads are words of the sentence, -1 for the root",
+        ),
         ([[-1, -2]], "sentence 0: word 1 has head -2"),
         ([[-1], [-1, 0, -1]], "sentence 1: the heads do not form a tree.* here 2 words are roots"),
     ],

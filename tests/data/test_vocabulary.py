@@ -18,8 +18,16 @@ from saccade.data import vocabulary
 from saccade.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from saccade.errors import SaccadeError
 
-LINES = ["The cat sat on l'accord.", "the  Mouse sat; the cat ran.", "été à la mode", "猫が 好き", "the <unk> sat <eos> there"]
-COMMON = st.sampled_from([*"  \t\n\x1c\u00a0'.,<>theİé\u0301猫😀", "the", "<eos>"])  # what a random character hardly ever is
+LINES = [
+    "The cat sat on l'accord.",
+    "the  Mouse sat; the cat ran.",
+    "été à la mode",
+    "猫が 好き",
+    "the <unk> sat <eos> there",
+]
+COMMON = st.sampled_from(
+    [*"  \t\n\x1c\u00a0'.,<>theİé\u0301猫😀", "the", "<eos>"]
+)  # what a random character hardly ever is
 TEXT = st.lists(COMMON | st.characters(exclude_categories=["Cs"]), max_size=30).map("".join)
 
 
@@ -29,7 +37,14 @@ def trained(kind: str = "words", **options: object) -> Vocabulary:
 
 BPE, CHARACTERS, WORDS = trained("bpe"), trained("characters"), trained("words")
 PUNCTUATION = trained("words", split="punctuation")
-EVERY = [BPE, CHARACTERS, WORDS, PUNCTUATION, trained("bpe", lowercase=True), trained("words", lowercase=True)]
+EVERY = [
+    BPE,
+    CHARACTERS,
+    WORDS,
+    PUNCTUATION,
+    trained("bpe", lowercase=True),
+    trained("words", lowercase=True),
+]
 
 
 @settings(deadline=None)
@@ -86,17 +101,25 @@ def test_text_never_becomes_a_special(text: str, vocabulary: Vocabulary) -> None
 def test_a_vocabulary_comes_back_from_json(vocabulary: Vocabulary) -> None:
     again = Vocabulary.from_json(vocabulary.to_json())
     assert again.to_json() == vocabulary.to_json()
-    assert (again.kind, again.split, again.lowercase) == (vocabulary.kind, vocabulary.split, vocabulary.lowercase)
+    assert (again.kind, again.split, again.lowercase) == (
+        vocabulary.kind,
+        vocabulary.split,
+        vocabulary.lowercase,
+    )
     assert again.encode_batch(LINES) == vocabulary.encode_batch(LINES)
     assert len(again) == len(vocabulary)
 
 
 @pytest.mark.parametrize(
-    ("kind", "split"), [("words", "space"), ("words", "punctuation"), ("bpe", "space"), ("characters", "space")]
+    ("kind", "split"),
+    [("words", "space"), ("words", "punctuation"), ("bpe", "space"), ("characters", "space")],
 )
 def test_the_order_of_the_lines_does_not_matter(kind: str, split: str) -> None:
     chance = random.Random(5)
-    lines = [" ".join(chance.choices("abcdefgh", k=3)) + chance.choice(["x", "yz", "é"]) for _ in range(200)]
+    lines = [
+        " ".join(chance.choices("abcdefgh", k=3)) + chance.choice(["x", "yz", "é"])
+        for _ in range(200)
+    ]
     first = Vocabulary.train(lines, kind, 300, split).to_json()
     chance.shuffle(lines)
     assert Vocabulary.train(iter(lines), kind, 300, split).to_json() == first
@@ -104,7 +127,14 @@ def test_the_order_of_the_lines_does_not_matter(kind: str, split: str) -> None:
 
 def test_frequent_words_come_first_and_equal_ones_by_text() -> None:
     vocabulary = Vocabulary.train(["b c a é", "c d d", "<unk> <unk> <unk> <eos>"], size=9)
-    assert [vocabulary.token(number) for number in range(len(vocabulary))] == [*SPECIALS.values(), "c", "d", "a", "b", "é"]
+    assert [vocabulary.token(number) for number in range(len(vocabulary))] == [
+        *SPECIALS.values(),
+        "c",
+        "d",
+        "a",
+        "b",
+        "é",
+    ]
     assert len(Vocabulary.train(["b c a", "c d d"], size=6)) == 6
     assert len(Vocabulary.train(["<unk> <pad> <bos> <eos> " * 2 + "a b c d"], size=7)) == 7
     assert len(Vocabulary.train(["b c a", "c d d"], min_count=2)) == 6
@@ -112,9 +142,16 @@ def test_frequent_words_come_first_and_equal_ones_by_text() -> None:
 
 @pytest.mark.parametrize("vocabulary", EVERY)
 def test_specials_are_the_same_everywhere(vocabulary: Vocabulary) -> None:
-    assert [vocabulary.id(special) for special in ("<pad>", "<unk>", "<bos>", "<eos>")] == [0, 1, 2, 3]
+    assert [vocabulary.id(special) for special in ("<pad>", "<unk>", "<bos>", "<eos>")] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert [vocabulary.token(number) for number in range(4)] == ["<pad>", "<unk>", "<bos>", "<eos>"]
-    assert all(vocabulary.id(vocabulary.token(number)) == number for number in range(len(vocabulary)))
+    assert all(
+        vocabulary.id(vocabulary.token(number)) == number for number in range(len(vocabulary))
+    )
     assert vocabulary.decode([BOS, EOS, PAD, UNK]) == ""
 
 
@@ -122,7 +159,11 @@ def test_specials_are_the_same_everywhere(vocabulary: Vocabulary) -> None:
     ("text", "pieces", "words"),
     [
         ("l'accord  mouse.", ["l'", "accord", "mouse", "."], [0, 0, 1, 1]),
-        ("L’été 'quoted' don't", ["L’", "été", "'", "quoted", "'", "don'", "t"], [0, 0, 1, 1, 1, 2, 2]),
+        (
+            "L’été 'quoted' don't",
+            ["L’", "été", "'", "quoted", "'", "don'", "t"],
+            [0, 0, 1, 1, 1, 2, 2],
+        ),
         ("3.5% x_y हिन्दी", ["3", ".", "5", "%", "x_y", "हिन्दी"], [0, 0, 0, 0, 1, 2]),
         ("a\x1cb\u00a0!", ["a", "b", "!"], [0, 1, 2]),
         (" ", [], []),
@@ -192,8 +233,14 @@ def test_a_size_is_kept() -> None:
         ({"kind": "word"}, "no kind of vocabulary named 'word'; did you mean 'words'?"),
         ({"kind": "zz"}, "no kind of vocabulary named 'zz'; there are: bpe, characters, words"),
         ({"split": "spaces"}, "no way to split words named 'spaces'; did you mean 'space'?"),
-        ({"size": 4}, "a words vocabulary of size 4 is too small; it holds 4 specials and 1 or more pieces, so give at least 5"),
-        ({"kind": "bpe", "size": 259}, "size 259 is too small; it holds 4 specials and 256 or more pieces, so give at least 260"),
+        (
+            {"size": 4},
+            "a words vocabulary of size 4 is too small; it holds 4 specials and 1 or more pieces, so give at least 5",
+        ),
+        (
+            {"kind": "bpe", "size": 259},
+            "size 259 is too small; it holds 4 specials and 256 or more pieces, so give at least 260",
+        ),
         ({"lines": []}, "no text to learn a vocabulary from"),
         ({"lines": ["", " "], "kind": "bpe"}, "no text to learn a vocabulary from"),
         ({"lines": [None]}, "NoneType instead of text; a vocabulary takes strings"),
@@ -227,13 +274,22 @@ def test_specials_may_have_other_names_and_numbers() -> None:
 
 
 def test_a_special_that_is_missing_is_named() -> None:
-    with pytest.raises(SaccadeError, match=r"^the tokenizer has no token '<pad>' for pad; give its own name in specials$"):
-        Vocabulary(other_specials(), "words", specials=SPECIALS | {"unk": "[UNK]", "bos": "<s>", "eos": "</s>"})
+    with pytest.raises(
+        SaccadeError,
+        match=r"^the tokenizer has no token '<pad>' for pad; give its own name in specials$",
+    ):
+        Vocabulary(
+            other_specials(),
+            "words",
+            specials=SPECIALS | {"unk": "[UNK]", "bos": "<s>", "eos": "</s>"},
+        )
 
 
 def test_our_own_vocabularies_have_the_usual_specials_and_are_written_as_before() -> None:
     assert [(v.pad, v.unk, v.bos, v.eos) for v in EVERY] == [(PAD, UNK, BOS, EOS)] * len(EVERY)
-    assert list(WORDS.to_json()) == ["kind", "split", "lowercase", "tokenizer"], "version 0.1.0 reads it too"
+    assert list(WORDS.to_json()) == ["kind", "split", "lowercase", "tokenizer"], (
+        "version 0.1.0 reads it too"
+    )
 
 
 def changed(**changes: object) -> dict[str, object]:
@@ -249,12 +305,21 @@ def foreign(**changes: object) -> dict[str, object]:
     ("entry", "sentence"),
     [
         ([], 'not a vocabulary of saccade: "kind" is missing or not of type str'),
-        (WORDS.to_json()["tokenizer"], '"kind" is missing or not of type str; take the tokenizer.json'),
+        (
+            WORDS.to_json()["tokenizer"],
+            '"kind" is missing or not of type str; take the tokenizer.json',
+        ),
         (changed(specials=[]), '"specials" is missing or not of type dict'),
         (changed(lowercase="no"), '"lowercase" is missing or not of type bool'),
         (changed(kind="wordz"), "no kind of vocabulary named 'wordz'; did you mean 'words'?"),
-        (changed(tokenizer={"model": 3}), "of its tokenizer is not as saccade writes it; take the tokenizer.json"),
-        (foreign(vocab={"a": 0, "<unk>": 1}), "the tokenizer has no token '<pad>' for pad; give its own name in specials"),
+        (
+            changed(tokenizer={"model": 3}),
+            "of its tokenizer is not as saccade writes it; take the tokenizer.json",
+        ),
+        (
+            foreign(vocab={"a": 0, "<unk>": 1}),
+            "the tokenizer has no token '<pad>' for pad; give its own name in specials",
+        ),
         (changed(specials={"pad": ["x"]}), "the tokenizer has no token '['x']' for pad"),
         (
             foreign(vocab={"<pad>": 0, "<unk>": 1, "<bos>": 2, "<eos>": 3, "x": 9}),
@@ -271,7 +336,10 @@ def test_each_foreign_json_has_its_sentence(entry: object, sentence: str) -> Non
 @pytest.mark.parametrize("number", [-1, len(WORDS), 10**9])
 def test_a_number_out_of_range_is_named(number: int) -> None:
     for ask in (WORDS.token, lambda wrong: WORDS.decode([wrong])):
-        with pytest.raises(SaccadeError, match=f"no piece has the number {number}; the vocabulary has 0 to {len(WORDS) - 1}"):
+        with pytest.raises(
+            SaccadeError,
+            match=f"no piece has the number {number}; the vocabulary has 0 to {len(WORDS) - 1}",
+        ):
             ask(number)
 
 
@@ -285,7 +353,9 @@ def test_half_a_surrogate_pair_is_named() -> None:
 
 @pytest.fixture(scope="module")
 def bytes_and_few_merges() -> Vocabulary:
-    return Vocabulary.train(["Ich habe viel Zeit mit Musik verbracht", "ver ver verlassen"], "bpe", 264)
+    return Vocabulary.train(
+        ["Ich habe viel Zeit mit Musik verbracht", "ver ver verlassen"], "bpe", 264
+    )
 
 
 def test_a_label_marks_where_a_word_begins(bytes_and_few_merges: Vocabulary) -> None:
@@ -313,9 +383,14 @@ FEW = Vocabulary.train(["abc"], "bpe", 262)
 def test_no_label_of_a_text_is_empty_and_its_characters_are_all_there(text: str) -> None:
     labels = FEW.label_text(text)
     assert all(labels)
-    whole = "".join(label for label in labels if not label.endswith(("₂", "₃", "₄")) or len(label) != 2)
+    whole = "".join(
+        label for label in labels if not label.endswith(("₂", "₃", "₄")) or len(label) != 2
+    )
     if not set(text) & set("₁₂₃₄▁"):
-        assert whole.replace("₁", "").replace("▁", " ").lstrip() == unicodedata.normalize("NFC", text).lstrip()
+        assert (
+            whole.replace("₁", "").replace("▁", " ").lstrip()
+            == unicodedata.normalize("NFC", text).lstrip()
+        )
 
 
 def test_labels_of_words_and_characters_are_the_text_itself() -> None:
@@ -328,28 +403,52 @@ def test_labels_of_words_and_characters_are_the_text_itself() -> None:
 def by_the_library(lines: list[str], size: int, lowercase: bool, min_count: int) -> Vocabulary:
     """A vocabulary of characters whose pieces the `tokenizers` library has found and ordered by itself."""
     tokenizer = vocabulary._bare_tokenizer("characters", "space", lowercase)
-    options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
+    options: dict[str, Any] = {
+        "vocab_size": size,
+        "min_frequency": min_count,
+        "show_progress": False,
+    }
     texts = map(vocabulary._nfc, lines)
     blank = dropwhile(lambda text: not text.strip(), texts)
     tokenizer.train_from_iterator(blank, tokenizers.trainers.WordLevelTrainer(**options))
     found = tokenizer.get_vocab()
     names = [*SPECIALS.values(), *sorted(found, key=found.__getitem__)][:size]
-    model = tokenizers.models.WordLevel({name: n for n, name in enumerate(names)}, unk_token=SPECIALS["unk"])
-    return Vocabulary(vocabulary._bare_tokenizer("characters", "space", lowercase, model), "characters", lowercase=lowercase)
+    model = tokenizers.models.WordLevel(
+        {name: n for n, name in enumerate(names)}, unk_token=SPECIALS["unk"]
+    )
+    return Vocabulary(
+        vocabulary._bare_tokenizer("characters", "space", lowercase, model),
+        "characters",
+        lowercase=lowercase,
+    )
 
 
 # marks that compose and marks that do not, in both orders; letters whose lower case is two, another, or depends on what follows
-ODD = st.sampled_from([*"aAeEİIıΣσςßẞÅK\u212b\u0301\u0327\u0323\u0308\u093c\u0915\u1100\u1161\u11a8\u0344\ufb01\U0001d15e"])
-ODD_TEXT = st.lists(COMMON | ODD | st.characters(exclude_categories=["Cs"]), max_size=40).map("".join)
+ODD = st.sampled_from(
+    [
+        *"aAeEİIıΣσςßẞÅK\u212b\u0301\u0327\u0323\u0308\u093c\u0915\u1100\u1161\u11a8\u0344\ufb01\U0001d15e"
+    ]
+)
+ODD_TEXT = st.lists(COMMON | ODD | st.characters(exclude_categories=["Cs"]), max_size=40).map(
+    "".join
+)
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(ODD_TEXT, min_size=1, max_size=6), st.integers(5, 60), st.booleans(), st.integers(1, 3), ODD_TEXT)
+@given(
+    st.lists(ODD_TEXT, min_size=1, max_size=6),
+    st.integers(5, 60),
+    st.booleans(),
+    st.integers(1, 3),
+    ODD_TEXT,
+)
 def test_characters_are_counted_and_numbered_as_by_the_library(
     lines: list[str], size: int, lowercase: bool, min_count: int, other: str
 ) -> None:
     lines = [*lines, "a"]  # at least one that is not blank
-    ours = Vocabulary.train(iter(lines), "characters", size, lowercase=lowercase, min_count=min_count)
+    ours = Vocabulary.train(
+        iter(lines), "characters", size, lowercase=lowercase, min_count=min_count
+    )
     theirs = by_the_library(lines, size, lowercase, min_count)
     assert ours.to_json() == theirs.to_json()
     texts = [*lines, other, ""]
@@ -362,7 +461,8 @@ def test_every_character_is_numbered_as_by_the_library() -> None:
     for lowercase in (False, True):
         found = Vocabulary.train([known[:0x600]], "characters", 1000, lowercase=lowercase)
         texts = [
-            "".join(map(chr, range(begin, begin + 0x400))) for begin in (*range(0, 0xD800, 0x400), *range(0xE000, 0x20000, 0x400))
+            "".join(map(chr, range(begin, begin + 0x400)))
+            for begin in (*range(0, 0xD800, 0x400), *range(0xE000, 0x20000, 0x400))
         ]
         assert found.encode_ids(texts) == [one.ids for one in found.encode_batch(texts)]
 

@@ -39,14 +39,18 @@ def test_no_symmetric_similarity_finds_the_day_after_and_one_with_projections_do
         for a in range(7):
             for b in range(a):
                 similar[a][b] = similar[b][a] = dice.gauss(0, 1)
-        found = [max((b for b in range(7) if b != a), key=similar[a].__getitem__) for a in range(7)]  # itself left out
+        found = [
+            max((b for b in range(7) if b != a), key=similar[a].__getitem__) for a in range(7)
+        ]  # itself left out
         assert found != after
     x, step = torch.eye(7), torch.eye(7).roll(1, 1)  # W_q = step, W_k = I
     assert ((x @ step) @ x.T).argmax(1).tolist() == after
 
 
 def test_plain_attention_looks_most_at_the_word_itself() -> None:
-    x = torch.nn.functional.normalize(torch.randn(1, 7, 16, generator=torch.Generator().manual_seed(0)), dim=-1)
+    x = torch.nn.functional.normalize(
+        torch.randn(1, 7, 16, generator=torch.Generator().manual_seed(0)), dim=-1
+    )
     layer = PlainAttention(16, heads=1)
     mixed = layer.mix(x, None, None)
     weights = torch.softmax(x[0] @ x[0].T / 16**0.5, -1)  # the default score divides by √D

@@ -43,9 +43,20 @@ MODELS: dict[str, dict[str, Any]] = {
     "rotary, grouped heads": {"position": "rotary", "kv_heads": 2},
     "alibi, one head of keys": {"position": "alibi", "kv_heads": 1},
     "t5, rms norms": {"position": "t5", "norm": "rms", "residual": "deepnorm"},
-    "learned positions, own output matrix": {"position_embedding": {"name": "learned", "max_len": 40}, "tied": False},
-    "gated, other heads for the source": {"feedforward": "swiglu", "cross_heads": 2, "stack": "transparent"},
-    "factorized, shared blocks": {"embedding": {"name": "factorized", "rank": 5}, "stack": "shared", "head": "mixture"},
+    "learned positions, own output matrix": {
+        "position_embedding": {"name": "learned", "max_len": 40},
+        "tied": False,
+    },
+    "gated, other heads for the source": {
+        "feedforward": "swiglu",
+        "cross_heads": 2,
+        "stack": "transparent",
+    },
+    "factorized, shared blocks": {
+        "embedding": {"name": "factorized", "rank": 5},
+        "stack": "shared",
+        "head": "mixture",
+    },
     "rezero, gelu, plain dot products": {
         "residual": "rezero",
         "feedforward": {"name": "mlp", "activation": "gelu"},
@@ -60,7 +71,9 @@ SEARCHES: dict[str, Callable[[], Search]] = {
     "beam, gnmt": lambda: Beam(BOS, EOS, NEVER, width=4, length_penalty=0.6, length_rule="gnmt"),
 }
 LENGTHS = [9, 1, 4, 9, 7, 2, 9, 5, 3, 8, 6, 9]
-needs_blocks = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+needs_blocks = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN"
+)
 LIMITS = [35, 5, 13, 0, 20, 1, 35, 3, 8, 35, 2, 4]
 
 
@@ -68,13 +81,17 @@ def model_of(seed: int = 0, **settings: Any) -> Any:
     torch.manual_seed(seed)
     made = Builder({**SMALL, **settings}).make(Seq2Seq, VOCAB, VOCAB).eval()
     with torch.no_grad():
-        for parameter in made.parameters():  # far from the first numbers, where norms and biases do nothing
+        for (
+            parameter
+        ) in made.parameters():  # far from the first numbers, where norms and biases do nothing
             parameter.add_(0.2 * torch.randn_like(parameter))
     return made
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    return torch.randint(4, VOCAB, (len(LENGTHS), 9), generator=torch.Generator().manual_seed(1)), torch.tensor(LENGTHS)
+    return torch.randint(
+        4, VOCAB, (len(LENGTHS), 9), generator=torch.Generator().manual_seed(1)
+    ), torch.tensor(LENGTHS)
 
 
 def plain(monkeypatch: pytest.MonkeyPatch, *given: Any) -> list[list[Hypothesis]]:
@@ -85,18 +102,28 @@ def plain(monkeypatch: pytest.MonkeyPatch, *given: Any) -> list[list[Hypothesis]
 
 
 def check_same(wanted: list[list[Hypothesis]], got: list[list[Hypothesis]]) -> None:
-    assert [[one.tokens for one in each] for each in got] == [[one.tokens for one in each] for each in wanted]
-    assert [[one.finished for one in each] for each in got] == [[one.finished for one in each] for each in wanted]
+    assert [[one.tokens for one in each] for each in got] == [
+        [one.tokens for one in each] for each in wanted
+    ]
+    assert [[one.finished for one in each] for each in got] == [
+        [one.finished for one in each] for each in wanted
+    ]
     for each, other in zip(wanted, got, strict=True):
         for one, two in zip(each, other, strict=True):
             assert two.log_prob == pytest.approx(one.log_prob, rel=1e-3, abs=1e-3)
             assert two.score == pytest.approx(one.score, rel=1e-3, abs=1e-3)
 
 
-RESIDENT = ("rotary, grouped heads", "alibi, one head of keys")  # the other models there take too long for each run of the tests
+RESIDENT = (
+    "rotary, grouped heads",
+    "alibi, one head of keys",
+)  # the other models there take too long for each run of the tests
 PATHS = [
     pytest.param(
-        name, there, id=f"{name}-{'resident' if there else 'steps'}", marks=[pytest.mark.slow] * (there and name not in RESIDENT)
+        name,
+        there,
+        id=f"{name}-{'resident' if there else 'steps'}",
+        marks=[pytest.mark.slow] * (there and name not in RESIDENT),
     )
     for name in MODELS
     for there in (False, True)
@@ -104,7 +131,9 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("name", "device_search"), PATHS)
-def test_the_same_tokens_as_the_plain_loop(name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_tokens_as_the_plain_loop(
+    name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of(**MODELS[name])
     assert why_plain(model) is None
     monkeypatch.setattr(gpu_loop, "on_cpu", device_search)
@@ -116,8 +145,12 @@ def test_the_same_tokens_as_the_plain_loop(name: str, device_search: bool, monke
         check_same(one, decode(model, source[:1], lengths[:1], how(), [12]))
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rotary, grouped heads", "alibi, one head of keys", "t5, rms norms"])
-def test_keys_that_no_beam_sees_any_more_are_dropped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["sinusoidal", "rotary, grouped heads", "alibi, one head of keys", "t5, rms norms"]
+)
+def test_keys_that_no_beam_sees_any_more_are_dropped(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, (source, lengths), kept = model_of(8, **MODELS[name]), batch(), list[bool]()
     original = session.FastSession.grow
 
@@ -137,15 +170,22 @@ def test_keys_that_no_beam_sees_any_more_are_dropped(name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, (source, lengths) = model_of(4, **MODELS[name]), batch()
-    monkeypatch.setattr(weight_layouts, "SMALL", 0)  # every matrix in oneDNN's blocks, also those of the encoder
+    monkeypatch.setattr(
+        weight_layouts, "SMALL", 0
+    )  # every matrix in oneDNN's blocks, also those of the encoder
     monkeypatch.setattr(weight_layouts, "FEW", 0)
     monkeypatch.setattr(session, "MANY_HEADS", 1)  # turned keys of the source
     monkeypatch.setattr(session, "DROP", 2)
     for search in ("greedy", "beam", "beam, gnmt"):
         made = [SEARCHES[search]() for _ in range(2)]
-        check_same(plain(monkeypatch, model, source, lengths, made[0], LIMITS), decode(model, source, lengths, made[1], LIMITS))
+        check_same(
+            plain(monkeypatch, model, source, lengths, made[0], LIMITS),
+            decode(model, source, lengths, made[1], LIMITS),
+        )
 
 
 @needs_blocks
@@ -159,17 +199,30 @@ def test_the_encoder_multiplies_by_blocks_that_are_made_once() -> None:
         weight_layouts.InBlocks(weight_layouts.Copies()),
     )
     with torch.inference_mode():
-        wanted = [one(x), F.linear(x, one.weight), F.linear(x, one.weight, bias=bias), other(small), F.linear(x, one.weight * 2)]
+        wanted = [
+            one(x),
+            F.linear(x, one.weight),
+            F.linear(x, one.weight, bias=bias),
+            other(small),
+            F.linear(x, one.weight * 2),
+        ]
         for _ in range(2):
             with blocks:
-                got = [one(x), F.linear(x, one.weight), F.linear(x, one.weight, bias=bias), other(small)]
+                got = [
+                    one(x),
+                    F.linear(x, one.weight),
+                    F.linear(x, one.weight, bias=bias),
+                    other(small),
+                ]
                 got.append(F.linear(x, one.weight * 2))
             assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(wanted, got, strict=True))
     assert list(blocks.made) == [id(one.weight)]
 
 
 @needs_blocks
-def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, (source, lengths) = model_of(4), batch()
     for layout, count in (("packed", 2 * 6 + 2 * 2), ("turned", 0)):
         monkeypatch.setattr(weight_layouts, "SMALL", 0)
@@ -178,7 +231,9 @@ def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(monkeyp
         with torch.inference_mode():
             one = session.FastSession(model, source, lengths, 1, 8)
         assert one.engine.blocks is not None
-        assert len(one.engine.blocks.made) == count  # of each block of the encoder 6; keys and values of each of the decoder
+        assert (
+            len(one.engine.blocks.made) == count
+        )  # of each block of the encoder 6; keys and values of each of the decoder
 
 
 @pytest.mark.parametrize("size", [200, 640, 1003, 4096])
@@ -191,7 +246,9 @@ def test_the_largest_of_long_rows_are_those_of_topk(size: int) -> None:
         assert torch.equal(values, x.topk(count, -1).values)
         assert torch.equal(x.gather(1, where), values)
         assert all(len(set(row)) == count for row in where.tolist())
-    assert torch.equal(largest(torch.zeros(9, size), 1)[1], torch.zeros(9, 1, dtype=torch.long))  # of equal ones the first
+    assert torch.equal(
+        largest(torch.zeros(9, size), 1)[1], torch.zeros(9, 1, dtype=torch.long)
+    )  # of equal ones the first
 
 
 def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,24 +273,38 @@ def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.Monk
 
 def test_the_fast_decoder_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (source, lengths) = model_of(), batch()
-    monkeypatch.setattr(type(model), "step", lambda *given: pytest.fail("a step of the model itself"))
+    monkeypatch.setattr(
+        type(model), "step", lambda *given: pytest.fail("a step of the model itself")
+    )
     monkeypatch.setattr(decode_loop, "why_plain", lambda model: None)
     assert len(decode(model, source, lengths, SEARCHES["beam"](), LIMITS)) == len(LENGTHS)
 
 
-@pytest.mark.parametrize("settings", [{}, {"position": "rotary", "kv_heads": 2}, {"position": "alibi"}], ids=str)
-def test_language_models_continue_a_prompt_alike(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"position": "rotary", "kv_heads": 2}, {"position": "alibi"}], ids=str
+)
+def test_language_models_continue_a_prompt_alike(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(2)
-    model = Builder({**SMALL, "family": "transformer-decoder", **settings}).make(CausalLM, VOCAB).eval()
+    model = (
+        Builder({**SMALL, "family": "transformer-decoder", **settings}).make(CausalLM, VOCAB).eval()
+    )
     assert why_plain(model) is None
     for size in (0, 5, 30):
         prompt = torch.randint(4, VOCAB, (1, size))
         given = (model, prompt, torch.tensor([size]))
-        check_same(plain(monkeypatch, *given, SEARCHES["beam"](), [36]), decode(*given, SEARCHES["beam"](), [36]))
+        check_same(
+            plain(monkeypatch, *given, SEARCHES["beam"](), [36]),
+            decode(*given, SEARCHES["beam"](), [36]),
+        )
         for how in ("greedy", "sampled"):
             for reader in (model, Sliding(model, 16)):
                 given = (reader, prompt, torch.tensor([size]))
-                check_same(plain(monkeypatch, *given, SEARCHES[how](), [40]), decode(*given, SEARCHES[how](), [40]))
+                check_same(
+                    plain(monkeypatch, *given, SEARCHES[how](), [40]),
+                    decode(*given, SEARCHES[how](), [40]),
+                )
 
 
 class OwnNorm(LayerNorm):
@@ -272,14 +343,18 @@ def own_parts() -> dict[str, Callable[[Any], object]]:
 
 @pytest.mark.parametrize("name", own_parts())
 @pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
-def test_what_somebody_changed_is_used(name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_somebody_changed_is_used(
+    name: str, device_search: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, (source, lengths) = model_of(4), batch()
     before = decode(model, source, lengths, SEARCHES["greedy"](), [12] * 12)
     own_parts()[name](model)
     monkeypatch.setattr(gpu_loop, "on_cpu", device_search)
     wanted = plain(monkeypatch, model, source, lengths, SEARCHES["greedy"](), [12] * 12)
     check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [12] * 12))
-    assert name == "hook" or [one[0].log_prob for one in wanted] != [one[0].log_prob for one in before]
+    assert name == "hook" or [one[0].log_prob for one in wanted] != [
+        one[0].log_prob for one in before
+    ]
 
 
 def test_parameters_that_change_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +405,24 @@ def other_tensor(parameter: Tensor) -> None:
     parameter.data = parameter.data * 1.5
 
 
-CHANGES = (first_half, one_element, rows_reversed, two_swapped, signs_by_numpy, other_strides, other_tensor)
+CHANGES = (
+    first_half,
+    one_element,
+    rows_reversed,
+    two_swapped,
+    signs_by_numpy,
+    other_strides,
+    other_tensor,
+)
 CHANGED = {
-    **{name: MODELS[name] for name in ("rotary, grouped heads", "t5, rms norms", "learned positions, own output matrix")},
+    **{
+        name: MODELS[name]
+        for name in (
+            "rotary, grouped heads",
+            "t5, rms norms",
+            "learned positions, own output matrix",
+        )
+    },
     "turned": {},
     "resident": {"position_embedding": {"name": "learned", "max_len": 40}},
     "int8": {},
@@ -347,7 +437,11 @@ def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.Monk
     """Each parameter and buffer changed in part, in ways that no version counter and no sum sees; the oracle is a copy without caches."""
     settings: Any = CHANGED[name] if name == "rnn" else {**SMALL, "depth": 1, **CHANGED[name]}
     torch.manual_seed(8)
-    model: Any = Builder(settings).make(*((CausalLM, VOCAB) if name == "language model" else (Seq2Seq, VOCAB, VOCAB))).eval()
+    model: Any = (
+        Builder(settings)
+        .make(*((CausalLM, VOCAB) if name == "language model" else (Seq2Seq, VOCAB, VOCAB)))
+        .eval()
+    )
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     if name == "of inference":
@@ -365,16 +459,22 @@ def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.Monk
         for _ in range(2):
             with torch.inference_mode(name == "of inference"):
                 next(kinds)(each)
-            wanted = plain(monkeypatch, copy.deepcopy(model), source, lengths, SEARCHES["greedy"](), [2, 2])
+            wanted = plain(
+                monkeypatch, copy.deepcopy(model), source, lengths, SEARCHES["greedy"](), [2, 2]
+            )
             got = decode(model, source, lengths, SEARCHES["greedy"](), [2, 2])
             check_same(wanted, got)
             found.append([one[0].log_prob for one in wanted])
             assert [one[0].log_prob for one in got] == pytest.approx(found[-1], abs=1e-4)
-    assert sum(one != other for one, other in itertools.pairwise(found)) >= len(tensors)  # most changes do change the output
+    assert sum(one != other for one, other in itertools.pairwise(found)) >= len(
+        tensors
+    )  # most changes do change the output
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_fingerprint_knows_every_bit_and_its_place(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fingerprint_knows_every_bit_and_its_place(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(weight_layouts, "PIECE", 1000)
     weight = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
@@ -410,7 +510,9 @@ def test_a_changed_setting_of_a_part_is_read(monkeypatch: pytest.MonkeyPatch) ->
     ):
         before = decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12)
         change()
-        wanted = plain(monkeypatch, copy.deepcopy(model), source, lengths, SEARCHES["greedy"](), [9] * 12)
+        wanted = plain(
+            monkeypatch, copy.deepcopy(model), source, lengths, SEARCHES["greedy"](), [9] * 12
+        )
         check_same(wanted, decode(model, source, lengths, SEARCHES["greedy"](), [9] * 12))
         assert [one[0].log_prob for one in before] != [one[0].log_prob for one in wanted]
 
@@ -432,13 +534,17 @@ def test_a_model_in_training_or_with_an_open_record_decodes_by_itself() -> None:
         assert why_plain(model) == "a record of the weights is open"
         decode(model, source[:2], lengths[:2], SEARCHES["greedy"](), [4, 4])
     assert seen["decoder.0.cross"].calls
-    found = decode(model, source, lengths, Beam(BOS, EOS, NEVER, width=2, coverage_penalty=0.5), LIMITS)
+    found = decode(
+        model, source, lengths, Beam(BOS, EOS, NEVER, width=2, coverage_penalty=0.5), LIMITS
+    )
     assert len(found) == len(LIMITS)
     assert "not a Transformer" in str(why_plain(nn.Linear(2, 2)))
 
 
 @pytest.mark.parametrize("device_search", [False, True], ids=["steps", "resident"])
-def test_a_position_beyond_a_learned_table_is_an_error(device_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_position_beyond_a_learned_table_is_an_error(
+    device_search: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of(position_embedding={"name": "learned", "max_len": 10})
     monkeypatch.setattr(gpu_loop, "on_cpu", device_search)
     source, lengths = batch()

@@ -15,7 +15,11 @@ from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 from saccade.training.checkpoints import RunFolder
 
-PAIRS = [Pair("the black cat", "le chat noir", 1), Pair("a cat eats", "un chat mange", 2), Pair("the mouse", "la souris", 3)]
+PAIRS = [
+    Pair("the black cat", "le chat noir", 1),
+    Pair("a cat eats", "un chat mange", 2),
+    Pair("the mouse", "la souris", 3),
+]
 TEXT = "the black mouse"
 SMALL: dict[str, Any] = {
     "bahdanau": {"dim": 8, "hidden": 8},
@@ -26,7 +30,12 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(params=SMALL)
 def system(request: pytest.FixtureRequest) -> api.System:
-    recipe = {"task": "translation", "data": {"train": "x"}, "vocabulary": {"kind": "words"}, "seed": 3}
+    recipe = {
+        "task": "translation",
+        "data": {"train": "x"},
+        "vocabulary": {"kind": "words"},
+        "seed": 3,
+    }
     made = api.build({**recipe, "model": {"family": request.param, **SMALL[request.param]}}, PAIRS)
     with torch.no_grad():  # so that outputs are neither empty nor all alike
         for parameter in made.model.parameters():
@@ -36,8 +45,13 @@ def system(request: pytest.FixtureRequest) -> api.System:
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_steps_lead_to_the_translation(system: api.System, beam: int) -> None:
-    found, wanted = system.steps(TEXT, beam, candidates=4, max_length=6), system.translate(TEXT, beam, max_length=6)
-    text = system.task.target.decode(wanted.tokens, keep_unknown=True)  # before unknown words are copied from the source
+    found, wanted = (
+        system.steps(TEXT, beam, candidates=4, max_length=6),
+        system.translate(TEXT, beam, max_length=6),
+    )
+    text = system.task.target.decode(
+        wanted.tokens, keep_unknown=True
+    )  # before unknown words are copied from the source
     assert (found.text, found.log_prob) == (text, pytest.approx(wanted.log_prob, abs=1e-4))
     assert len([one for one in found.steps if one.number == 1]) == 1, "one beginning at first"
     for one in found.steps:
@@ -48,7 +62,12 @@ def test_steps_lead_to_the_translation(system: api.System, beam: int) -> None:
     if beam == 1:
         taken = [each.token for one in found.steps for each in one.candidates if each.taken]
         assert [token for token in taken if token != "<eos>"] == found.text.split()
-        product = math.fsum(math.log(each.probability) for one in found.steps for each in one.candidates if each.taken)
+        product = math.fsum(
+            math.log(each.probability)
+            for one in found.steps
+            for each in one.candidates
+            if each.taken
+        )
         assert product == pytest.approx(found.log_prob, abs=1e-4)
     else:
         assert max(sum(one.number == n for one in found.steps) for n in range(1, 7)) == beam
@@ -107,15 +126,22 @@ def test_the_command_shows_steps_and_given_translations(
         heard = capsys.readouterr()
         return heard.out if code == 0 else heard.err
 
-    assert run(TEXT, "--steps", "--beam", "2", "--max-length", "3").splitlines()[0].split()[:2] == ["step", "beginning"]
+    assert run(TEXT, "--steps", "--beam", "2", "--max-length", "3").splitlines()[0].split()[:2] == [
+        "step",
+        "beginning",
+    ]
     steps = json.loads(run(TEXT, "--steps", "--candidates", "2", "--max-length", "3", "--json"))
     assert [len(one["candidates"]) for one in steps["steps"]] == [2] * len(steps["steps"])
     given = json.loads(run("the black cat", "--given", "le chat noir", "--json"))
     assert given["log_prob"] == pytest.approx(sum(one["log_prob"] for one in given["tokens"]))
     if system.name == "fixed-context":
-        assert "which an alignment needs; leave --align out" in run("the cat", "--given", "le chat", "--align", code=2)
+        assert "which an alignment needs; leave --align out" in run(
+            "the cat", "--given", "le chat", "--align", code=2
+        )
     else:
-        assert run("the cat", "--given", "le chat", "--align").splitlines()[-1] == str(system.align("the cat", "le chat"))
+        assert run("the cat", "--given", "le chat", "--align").splitlines()[-1] == str(
+            system.align("the cat", "le chat")
+        )
     assert "leave out --steps, --beam" in run("the cat", "--given", "le chat", "--steps", code=2)
     assert "--candidates is for --steps" in run("the cat", "--candidates", "3", code=2)
     assert "leave --align out" in run("the cat", "--steps", "--align", code=2)

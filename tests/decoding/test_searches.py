@@ -35,11 +35,16 @@ class Scripted:
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         self.sizes.append(len(tokens))
         prefix = torch.cat([state.prefix, tokens.unsqueeze(1)], 1)
-        rows = [self.logits(tuple(s), tuple(p)) for s, p in zip(state.source.tolist(), prefix.tolist(), strict=True)]
+        rows = [
+            self.logits(tuple(s), tuple(p))
+            for s, p in zip(state.source.tolist(), prefix.tolist(), strict=True)
+        ]
         return torch.stack(rows), state.next(prefix=prefix)
 
     def logits(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> Tensor:
-        number = hash((self.seed, *source, -1, *prefix)) % (1 << 60)  # hashes of whole numbers are the same in every run
+        number = hash((self.seed, *source, -1, *prefix)) % (
+            1 << 60
+        )  # hashes of whole numbers are the same in every run
         drawn = 1.5 * torch.randn(VOCAB, generator=torch.Generator().manual_seed(number))
         drawn[EOS] += self.ending
         return drawn
@@ -80,17 +85,28 @@ def run(model: Scripted, search: Search, limits: list[int]) -> list[list[Hypothe
 
 def endings(limit: int) -> list[tuple[int, ...]]:
     """Every sequence of at most `limit` tokens that ends in <eos>."""
-    return [(*words, EOS) for length in range(limit) for words in itertools.product(WORDS, repeat=length)]
+    return [
+        (*words, EOS)
+        for length in range(limit)
+        for words in itertools.product(WORDS, repeat=length)
+    ]
 
 
-def brute_force(model: Scripted, source: tuple[int, ...], penalty: float, limit: int) -> list[tuple[list[int], float, float]]:
+def brute_force(
+    model: Scripted, source: tuple[int, ...], penalty: float, limit: int
+) -> list[tuple[list[int], float, float]]:
     """(tokens, log-probability, score) of all sequences there are, the best first."""
     every = [(tokens, model.log_prob(source, tokens)) for tokens in endings(limit)]
-    scored = [(list(tokens[:-1]), log_prob, log_prob / len(tokens) ** penalty) for tokens, log_prob in every]
+    scored = [
+        (list(tokens[:-1]), log_prob, log_prob / len(tokens) ** penalty)
+        for tokens, log_prob in every
+    ]
     return sorted(scored, key=lambda one: -one[2])
 
 
-def plain_beam(model: Scripted, source: tuple[int, ...], width: int, penalty: float, limit: int) -> list[int]:
+def plain_beam(
+    model: Scripted, source: tuple[int, ...], width: int, penalty: float, limit: int
+) -> list[int]:
     """The rule of `Beam` in lists: the best output's tokens."""
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[tuple[float, tuple[int, ...]]] = []
@@ -110,7 +126,9 @@ def plain_beam(model: Scripted, source: tuple[int, ...], width: int, penalty: fl
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_wide_beam_finds_what_brute_force_finds(seed: int, penalty: float) -> None:
     model, limit = Scripted(seed), 4
-    found = run(model, Beam(BOS, EOS, NEVER, width=27 * VOCAB, length_penalty=penalty), [limit, limit])
+    found = run(
+        model, Beam(BOS, EOS, NEVER, width=27 * VOCAB, length_penalty=penalty), [limit, limit]
+    )
     for source, hypotheses in zip(sources(2)[0].tolist(), found, strict=True):
         expected = brute_force(model, tuple(source), penalty, limit)
         assert len(hypotheses) == len(expected) == 1 + 3 + 9 + 27
@@ -150,7 +168,9 @@ def test_a_narrow_beam_follows_its_rule(width: int, penalty: float) -> None:
         for source, hypotheses, limit in zip(sources(3)[0].tolist(), found, limits, strict=True):
             assert hypotheses[0].tokens == plain_beam(model, tuple(source), width, penalty, limit)
             assert len(hypotheses) <= width
-            assert [one.score for one in hypotheses] == sorted((one.score for one in hypotheses), reverse=True)
+            assert [one.score for one in hypotheses] == sorted(
+                (one.score for one in hypotheses), reverse=True
+            )
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "transformer"])
@@ -160,17 +180,29 @@ def test_a_real_model_is_searched_as_brute_force_does(family: str) -> None:
     model = recipes.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
     source, lengths = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2])
     limit = 3
-    found = decode(model, source, lengths, Beam(BOS, EOS, NEVER, width=9 * VOCAB, length_penalty=0.8), [limit, limit])  # type: ignore[arg-type]
+    found = decode(
+        model,
+        source,
+        lengths,
+        Beam(BOS, EOS, NEVER, width=9 * VOCAB, length_penalty=0.8),
+        [limit, limit],
+    )  # type: ignore[arg-type]
     for row in range(2):
         expected = []
         for tokens in endings(limit):
             with torch.no_grad():
-                logits = model(source[row : row + 1], lengths[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
+                logits = model(
+                    source[row : row + 1],
+                    lengths[row : row + 1],
+                    torch.tensor([[BOS, *tokens[:-1]]]),
+                )
             log_prob = float(logits.log_softmax(-1)[0, range(len(tokens)), list(tokens)].sum())
             expected.append((log_prob / len(tokens) ** 0.8, list(tokens[:-1])))
         expected.sort(reverse=True)
         assert [one.tokens for one in found[row]] == [tokens for _, tokens in expected]
-        assert [one.score for one in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
+        assert [one.score for one in found[row]] == pytest.approx(
+            [score for score, _ in expected], abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("family", ["gnmt", "luong", "transformer"])
@@ -179,7 +211,13 @@ def test_gnmts_ranking_is_brute_forces(family: str) -> None:
     shape = {"dim": 8, "hidden": 8, "depth": 2, **({"heads": 2} if family == "transformer" else {})}
     torch.manual_seed(7)
     model = recipes.Builder({"family": family, **shape}).make(Seq2Seq, 9, VOCAB).eval()
-    source, lengths, limit, alpha, beta = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]), 3, 0.7, 0.4
+    source, lengths, limit, alpha, beta = (
+        torch.tensor([[4, 5, 6], [7, 8, 0]]),
+        torch.tensor([3, 2]),
+        3,
+        0.7,
+        0.4,
+    )
     how = Beam(BOS, EOS, NEVER, 9 * VOCAB, alpha, "gnmt", beta)
     found = decode(model, source, lengths, how, [limit, limit])  # type: ignore[arg-type]
     for row in range(2):
@@ -187,27 +225,49 @@ def test_gnmts_ranking_is_brute_forces(family: str) -> None:
         for tokens in endings(limit):
             size = int(lengths[row])
             with torch.no_grad(), record(model) as seen:
-                logits = model(source[row : row + 1, :size], lengths[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
+                logits = model(
+                    source[row : row + 1, :size],
+                    lengths[row : row + 1],
+                    torch.tensor([[BOS, *tokens[:-1]]]),
+                )
             log_prob = float(logits.log_softmax(-1)[0, range(len(tokens)), list(tokens)].sum())
-            weights = torch.stack([site.weights().mean(1)[0] for site in seen.values() if site.cross]).mean(0)
+            weights = torch.stack(
+                [site.weights().mean(1)[0] for site in seen.values() if site.cross]
+            ).mean(0)
             covered = sum(math.log(min(float(weights[:, n].sum()), 1.0)) for n in range(size))
-            expected.append((log_prob / ((5 + len(tokens)) / 6) ** alpha + beta * covered, list(tokens[:-1])))
+            expected.append(
+                (log_prob / ((5 + len(tokens)) / 6) ** alpha + beta * covered, list(tokens[:-1]))
+            )
         expected.sort(reverse=True)
         assert [one.tokens for one in found[row]] == [tokens for _, tokens in expected]
-        assert [one.score for one in found[row]] == pytest.approx([score for score, _ in expected], abs=1e-4)
+        assert [one.score for one in found[row]] == pytest.approx(
+            [score for score, _ in expected], abs=1e-4
+        )
 
 
 def test_ranking_is_for_a_beam_of_a_model_that_attends() -> None:
     for how in ({"length_rule": "gnmt"}, {"coverage_penalty": 0.2}):
-        with pytest.raises(SaccadeError, match="rank the outputs of a beam, and there is none; give a beam above 1"):
+        with pytest.raises(
+            SaccadeError, match="rank the outputs of a beam, and there is none; give a beam above 1"
+        ):
             searcher(1, **how)  # type: ignore[arg-type]
     with pytest.raises(SaccadeError, match="the length rule is 'gmnt'; give one of: power, gnmt"):
         searcher(2, length_rule="gmnt")
     with pytest.raises(SaccadeError, match="a coverage penalty of -1; give a number from 0 to 100"):
         searcher(2, coverage_penalty=-1)
-    model = recipes.Builder({"family": "fixed-first", "dim": 8, "hidden": 8}).make(Seq2Seq, 9, VOCAB).eval()
+    model = (
+        recipes.Builder({"family": "fixed-first", "dim": 8, "hidden": 8})
+        .make(Seq2Seq, 9, VOCAB)
+        .eval()
+    )
     with pytest.raises(SaccadeError, match="does not attend to the source"):
-        decode(model, torch.tensor([[4]]), torch.tensor([1]), Beam(BOS, EOS, NEVER, 2, coverage_penalty=0.2), [3])
+        decode(
+            model,
+            torch.tensor([[4]]),
+            torch.tensor([1]),
+            Beam(BOS, EOS, NEVER, 2, coverage_penalty=0.2),
+            [3],
+        )
 
 
 def test_greedy_takes_the_likeliest_and_equals_a_beam_of_one() -> None:
@@ -221,7 +281,9 @@ def test_greedy_takes_the_likeliest_and_equals_a_beam_of_one() -> None:
             whole = tuple(one[0].tokens) + ((EOS,) if one[0].finished else ())
             assert one[0].log_prob == pytest.approx(model.log_prob(tuple(source), whole), abs=1e-4)
             for at, token in enumerate(whole):
-                assert token == 2 + int(model.logits(tuple(source), (BOS, *whole[:at]))[2:].argmax())
+                assert token == 2 + int(
+                    model.logits(tuple(source), (BOS, *whole[:at]))[2:].argmax()
+                )
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy"])
@@ -233,7 +295,9 @@ def test_sentences_in_a_batch_are_searched_as_each_alone(name: str) -> None:
     for n, limit in enumerate(limits):
         alone = decode(model, every[n : n + 1], lengths[:1], make(), [limit])[0]
         assert [one.tokens for one in alone] == [one.tokens for one in together[n]]
-        assert [one.log_prob for one in alone] == pytest.approx([one.log_prob for one in together[n]], abs=1e-6)
+        assert [one.log_prob for one in alone] == pytest.approx(
+            [one.log_prob for one in together[n]], abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("width", [0, 1, 3])
@@ -255,9 +319,13 @@ def test_finished_sentences_leave_the_batch(width: int) -> None:
             [limit],
         )
         alone.append(list(model.sizes))
-    expected = [sum(sizes[at] for sizes in alone if at < len(sizes)) for at in range(max(map(len, alone)))]
+    expected = [
+        sum(sizes[at] for sizes in alone if at < len(sizes)) for at in range(max(map(len, alone)))
+    ]
     assert together == expected
-    assert len(set(expected)) > 2, "the sentences must end at different times for this to say anything"
+    assert len(set(expected)) > 2, (
+        "the sentences must end at different times for this to say anything"
+    )
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -281,7 +349,9 @@ def test_a_sentence_that_ends_at_once_is_empty(name: str) -> None:
 def test_tokens_that_are_never_put_out_are_not(name: str) -> None:
     model = Scripted(4, ending=-2.0)
     plain = model.logits
-    model.logits = lambda source, prefix: plain(source, prefix) + torch.tensor([9.0, 9.0, 0, 0, 0, 9.0])  # type: ignore[method-assign]
+    model.logits = lambda source, prefix: (
+        plain(source, prefix) + torch.tensor([9.0, 9.0, 0, 0, 0, 9.0])
+    )  # type: ignore[method-assign]
     found = run(model, MAKERS[name](5), [6] * 20)
     put_out = {token for hypotheses in found for one in hypotheses for token in one.tokens}
     assert put_out == {3, 4}
@@ -327,12 +397,19 @@ class Limited(Scripted):
 
 @pytest.mark.parametrize("block", [2, 3, 4, 7, 100])
 @pytest.mark.parametrize("prompt", [0, 1, 3, 9])
-@pytest.mark.parametrize("make", [lambda bos: Sample(bos, EOS, NEVER, temperature=0.0), lambda bos: Beam(bos, EOS, NEVER, 1)])
-def test_a_full_block_continues_from_its_second_half(block: int, prompt: int, make: Callable[[int], Search]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda bos: Sample(bos, EOS, NEVER, temperature=0.0), lambda bos: Beam(bos, EOS, NEVER, 1)],
+)
+def test_a_full_block_continues_from_its_second_half(
+    block: int, prompt: int, make: Callable[[int], Search]
+) -> None:
     text = [3 + n % 3 for n in range(prompt + 1)]
     model = Limited(block)
     source = torch.tensor([text[:-1]], dtype=torch.long)
-    [[found, *_]] = decode(Sliding(model, block), source, torch.tensor([prompt]), make(text[-1]), [12])
+    [[found, *_]] = decode(
+        Sliding(model, block), source, torch.tensor([prompt]), make(text[-1]), [12]
+    )
     ids, begin = list(text), 0
     while len(ids) < prompt + 13:
         if len(ids) - begin > block:
@@ -345,7 +422,9 @@ def test_a_full_block_continues_from_its_second_half(block: int, prompt: int, ma
 
 
 def test_a_seed_gives_the_same_draws_and_another_gives_others() -> None:
-    first, again, other = (run(Scripted(1), Sample(BOS, EOS, NEVER, seed=seed), [9] * 8) for seed in (5, 5, 6))
+    first, again, other = (
+        run(Scripted(1), Sample(BOS, EOS, NEVER, seed=seed), [9] * 8) for seed in (5, 5, 6)
+    )
     assert first == again
     assert first != other
 
@@ -362,13 +441,24 @@ def test_draws_follow_the_temperature() -> None:
 
 def test_temperature_zero_and_the_single_best_are_greedy() -> None:
     limits = [8] * 6
-    expected = [one[0].tokens for one in run(Scripted(9), Sample(BOS, EOS, NEVER, temperature=0.0), limits)]
-    for options in ({"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-300}, {"temperature": 1e-300}, {"temperature": 1e-40}):
-        assert [one[0].tokens for one in run(Scripted(9), Sample(BOS, EOS, NEVER, **options), limits)] == expected  # type: ignore[arg-type]
+    expected = [
+        one[0].tokens for one in run(Scripted(9), Sample(BOS, EOS, NEVER, temperature=0.0), limits)
+    ]
+    for options in (
+        {"temperature": 0.0},
+        {"top_k": 1},
+        {"top_p": 1e-300},
+        {"temperature": 1e-300},
+        {"temperature": 1e-40},
+    ):
+        assert [
+            one[0].tokens for one in run(Scripted(9), Sample(BOS, EOS, NEVER, **options), limits)
+        ] == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("count", "kept"), [(1, {3}), (2, {3, 4}), (3, {3, 4, EOS}), (4, {3, 4, 5, EOS}), (10**30, {3, 4, 5, EOS})]
+    ("count", "kept"),
+    [(1, {3}), (2, {3, 4}), (3, {3, 4, EOS}), (4, {3, 4, 5, EOS}), (10**30, {3, 4, 5, EOS})],
 )
 def test_top_k_draws_from_the_k_likeliest(count: int, kept: set[int]) -> None:
     shares = drawn(Level(0.15, 0.5, 0.25, 0.1), 1500, top_k=count)
@@ -378,9 +468,18 @@ def test_top_k_draws_from_the_k_likeliest(count: int, kept: set[int]) -> None:
 
 @pytest.mark.parametrize(
     ("share", "kept"),
-    [(0.49, {3}), (0.51, {3, 4}), (0.74, {3, 4}), (0.76, {3, 4, EOS}), (0.91, {2, 3, 4, 5}), (1.0, {2, 3, 4, 5})],
+    [
+        (0.49, {3}),
+        (0.51, {3, 4}),
+        (0.74, {3, 4}),
+        (0.76, {3, 4, EOS}),
+        (0.91, {2, 3, 4, 5}),
+        (1.0, {2, 3, 4, 5}),
+    ],
 )
-def test_top_p_draws_from_the_smallest_set_with_that_probability(share: float, kept: set[int]) -> None:
+def test_top_p_draws_from_the_smallest_set_with_that_probability(
+    share: float, kept: set[int]
+) -> None:
     shares = drawn(Level(0.15, 0.5, 0.25, 0.1), 1500, top_p=share)
     assert set(shares) == kept
     assert shares[3] == pytest.approx(0.5 / {1: 0.5, 2: 0.75, 3: 0.9}.get(len(kept), 1.0), abs=0.06)
@@ -397,8 +496,14 @@ def test_a_high_temperature_draws_evenly_and_never_what_is_never_put_out() -> No
     [
         (lambda: Beam(BOS, EOS, width=0), "a beam of 0; give a whole number from 1 to 1000"),
         (lambda: Beam(BOS, EOS, width=100_000), "a beam of 100000"),
-        (lambda: Beam(BOS, EOS, length_penalty=float("nan")), "a length penalty of nan; give a number from -10 to 10"),
-        (lambda: Sample(BOS, EOS, temperature=-1.0), "temperature is -1.0; give a number of 0 or more"),
+        (
+            lambda: Beam(BOS, EOS, length_penalty=float("nan")),
+            "a length penalty of nan; give a number from -10 to 10",
+        ),
+        (
+            lambda: Sample(BOS, EOS, temperature=-1.0),
+            "temperature is -1.0; give a number of 0 or more",
+        ),
         (lambda: Sample(BOS, EOS, temperature=float("nan")), "temperature is nan"),
         (lambda: Sample(BOS, EOS, temperature=float("inf")), "temperature is inf"),
         (lambda: Sample(BOS, EOS, top_k=0), "top_k is 0; give at least 1"),

@@ -49,8 +49,13 @@ def test_rows_are_called_by_what_varies() -> None:
         "mask=window,left=3,dim=4": ["model.mask={name: window, left: 3}", "model.dim=4"],
         "mask=window,left=3,dim=8": ["model.mask={name: window, left: 3}", "model.dim=8"],
     }
-    assert list(variations(["model.dropout=0,0.1", "other.dropout=0,0.2"]))[-1] == "model.dropout=0.1,other.dropout=0.2"
-    assert next(iter(variations(["data.train=../a b/x.tsv,y.tsv"]))) == "train=.._a_b_x.tsv", "a name of a folder"
+    assert (
+        list(variations(["model.dropout=0,0.1", "other.dropout=0,0.2"]))[-1]
+        == "model.dropout=0.1,other.dropout=0.2"
+    )
+    assert next(iter(variations(["data.train=../a b/x.tsv,y.tsv"]))) == "train=.._a_b_x.tsv", (
+        "a name of a folder"
+    )
 
 
 def test_each_row_is_a_recipe_of_its_own(tmp_path: Path) -> None:
@@ -71,13 +76,20 @@ def test_each_row_is_a_recipe_of_its_own(tmp_path: Path) -> None:
     }
     assert list(vary({"small": str(path)}, [], [])) == ["small"]
     same = error_of(lambda: vary({"small": str(path)}, ["training.learning_rate=0.001,1e-3"], []))
-    assert same == "learning_rate=1e-3 is the same recipe as another row; leave one of the two values out"
+    assert (
+        same
+        == "learning_rate=1e-3 is the same recipe as another row; leave one of the two values out"
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "given", "sentence"),
     [
-        (["model.score"], [], "--vary is 'model.score'; write a key and several values, such as model.score=dot,additive"),
+        (
+            ["model.score"],
+            [],
+            "--vary is 'model.score'; write a key and several values, such as model.score=dot,additive",
+        ),
         (["=a,b"], [], "--vary is '=a,b'; write a key and several values"),
         (["model.score=dot"], [], "--vary is 'model.score=dot'; write a key and several values"),
         (["model.score=dot,,additive"], [], "write a key and several values"),
@@ -87,10 +99,20 @@ def test_each_row_is_a_recipe_of_its_own(tmp_path: Path) -> None:
             "model.score is given twice; vary it by one --vary, and do not set it besides",
         ),
         (["model.score=a,b"], ["model.score"], "model.score is given twice"),
-        (["model.score=a,a"], [], "two rows would be called 'score=a'; leave one of the two values out"),
-        ([f"k{n}=1,2" for n in range(60)], [], "--vary makes more than 1,000 combinations; vary fewer settings"),
+        (
+            ["model.score=a,a"],
+            [],
+            "two rows would be called 'score=a'; leave one of the two values out",
+        ),
+        (
+            [f"k{n}=1,2" for n in range(60)],
+            [],
+            "--vary makes more than 1,000 combinations; vary fewer settings",
+        ),
     ],
     ids=lambda value: None if isinstance(value, list) else value[:20],
 )
-def test_what_cannot_be_varied_is_refused(words: list[str], given: list[str], sentence: str) -> None:
+def test_what_cannot_be_varied_is_refused(
+    words: list[str], given: list[str], sentence: str
+) -> None:
     assert sentence in error_of(lambda: variations(words, given))

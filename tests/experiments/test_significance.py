@@ -21,11 +21,17 @@ def hits(*seeds: str) -> np.ndarray:
     return np.array([[[int(one), 1] for one in seed] for seed in seeds], dtype=float)
 
 
-@pytest.mark.parametrize(("a", "b"), [("1111", "0000"), ("1101100111", "0101010101"), ("10", "10"), ("111111110", "000000001")])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("1111", "0000"), ("1101100111", "0101010101"), ("10", "10"), ("111111110", "000000001")],
+)
 def test_the_permutation_test_counts_every_swap(a: str, b: str) -> None:
     real = abs(a.count("1") - b.count("1"))
     pairs = list(zip(map(int, a), map(int, b), strict=True))
-    gaps = [abs(sum((x - y) * sign for (x, y), sign in zip(pairs, signs, strict=True))) for signs in every(len(a))]
+    gaps = [
+        abs(sum((x - y) * sign for (x, y), sign in zip(pairs, signs, strict=True)))
+        for signs in every(len(a))
+    ]
     expected = sum(gap >= real for gap in gaps) / len(gaps)
     assert significance.permutation(hits(a), hits(b), percent_of) == pytest.approx(expected)
 
@@ -37,11 +43,13 @@ def every(count: int) -> list[tuple[int, ...]]:
 def test_perplexities_are_swapped_block_by_block() -> None:
     chance = np.random.default_rng(1)
     a, b = (np.stack([chance.uniform(20, 40, 6), chance.integers(8, 12, 6)], 1) for _ in range(2))
-    perplexity = lambda total: math.exp(total[0] / total[1])  # noqa: E731
+    perplexity = lambda total: math.exp(total[0] / total[1])
     real, reached = abs(perplexity(a.sum(0)) - perplexity(b.sum(0))), 0
     for signs in every(6):
         swapped = np.array(signs)[:, None] > 0
-        gap = perplexity(np.where(swapped, a, b).sum(0)) - perplexity(np.where(swapped, b, a).sum(0))
+        gap = perplexity(np.where(swapped, a, b).sum(0)) - perplexity(
+            np.where(swapped, b, a).sum(0)
+        )
         reached += abs(gap) >= real - 1e-12
     assert significance.permutation(a[None], b[None], perplexity) == pytest.approx(reached / 64)
 
@@ -49,10 +57,14 @@ def test_perplexities_are_swapped_block_by_block() -> None:
 def test_a_large_set_is_sampled_and_agrees_with_the_normal_approximation() -> None:
     chance = np.random.default_rng(0)
     a, b = ("".join("01"[x] for x in (chance.random(400) < p).astype(int)) for p in (0.8, 0.74))
-    only_a, only_b = (sum(x == want and y != want for x, y in zip(a, b, strict=True)) for want in "10")
+    only_a, only_b = (
+        sum(x == want and y != want for x, y in zip(a, b, strict=True)) for want in "10"
+    )
     z = (abs(only_a - only_b) - 1) / math.sqrt(only_a + only_b)
     mcnemar = math.erfc(z / math.sqrt(2))
-    assert significance.permutation(hits(a), hits(b), percent_of) == pytest.approx(mcnemar, abs=0.03)
+    assert significance.permutation(hits(a), hits(b), percent_of) == pytest.approx(
+        mcnemar, abs=0.03
+    )
     found = measure_difference(hits(a), hits(b), percent_of)
     assert found.difference == pytest.approx((a.count("1") - b.count("1")) / 4)
     assert found.low < found.difference < found.high
@@ -64,26 +76,36 @@ def test_a_large_set_is_sampled_and_agrees_with_the_normal_approximation() -> No
 def texts() -> tuple[list[str], list[str], list[str]]:
     chance = np.random.default_rng(3)
     references = [" ".join(chance.choice(list("abcdefgh"), 12)) for _ in range(60)]
-    noisy = lambda share: [" ".join(w if chance.random() > share else "x" for w in one.split()) for one in references]  # noqa: E731
+    noisy = lambda share: [
+        " ".join(w if chance.random() > share else "x" for w in one.split()) for one in references
+    ]
     return references, noisy(0.2), noisy(0.25)
 
 
 @pytest.mark.parametrize(("name", "metric"), [("bleu", sacrebleu.BLEU), ("chrf", sacrebleu.CHRF)])
-def test_bleu_and_chrf_agree_with_sacrebleu(texts: tuple[list[str], ...], name: str, metric: type) -> None:
+def test_bleu_and_chrf_agree_with_sacrebleu(
+    texts: tuple[list[str], ...], name: str, metric: type
+) -> None:
     references, one, other = texts
     (a, score), (b, _) = (text_sums(outputs, references)[name] for outputs in (one, other))
     assert score(a.sum(0)) == pytest.approx(metric().corpus_score(one, [references]).score)
     drawn = significance.bootstrap(a[None], b[None], score)
     by_name = {name: metric()}
-    _, theirs = PairedTest([("a", one), ("b", other)], by_name, [references], "bs", n_samples=significance.SAMPLES)()
+    _, theirs = PairedTest(
+        [("a", one), ("b", other)], by_name, [references], "bs", n_samples=significance.SAMPLES
+    )()
     [result] = [values[1] for key, values in theirs.items() if key != "System"]
     gaps = np.abs(drawn) - np.abs(drawn).mean()
-    assert ((gaps > abs(score(a.sum(0)) - score(b.sum(0)))).sum() + 1) / (len(gaps) + 1) == pytest.approx(
-        result.p_value, abs=1e-3
-    )
-    _, theirs = PairedTest([("a", one), ("b", other)], by_name, [references], "ar", n_samples=significance.SAMPLES)()
+    assert ((gaps > abs(score(a.sum(0)) - score(b.sum(0)))).sum() + 1) / (
+        len(gaps) + 1
+    ) == pytest.approx(result.p_value, abs=1e-3)
+    _, theirs = PairedTest(
+        [("a", one), ("b", other)], by_name, [references], "ar", n_samples=significance.SAMPLES
+    )()
     [result] = [values[1] for key, values in theirs.items() if key != "System"]
-    assert significance.permutation(a[None], b[None], score) == pytest.approx(result.p_value, abs=0.05)
+    assert significance.permutation(a[None], b[None], score) == pytest.approx(
+        result.p_value, abs=0.05
+    )
 
 
 def test_equal_systems_are_never_different() -> None:
@@ -112,14 +134,18 @@ def test_many_comparisons_need_more_proof() -> None:
 def row(name: str, *seeds: str) -> comparison.Row:
     each = hits(*seeds)
     return comparison.Row(
-        name, {"accuracy": [percent_of(one.sum(0)) for one in each]}, sums={"accuracy": (list(each), percent_of)}
+        name,
+        {"accuracy": [percent_of(one.sum(0)) for one in each]},
+        sums={"accuracy": (list(each), percent_of)},
     )
 
 
 def test_no_winner_is_named_inside_the_noise() -> None:
     rows = [row("a", "1110" * 25), row("b", "1101" * 24 + "1111"), row("c", "1000" * 25)]
     verdicts = [str(one) for one in comparison.judge(rows, "accuracy", True)]
-    assert verdicts[0].startswith("accuracy: no clear difference between b and a (difference 1.0, 95 % interval -")
+    assert verdicts[0].startswith(
+        "accuracy: no clear difference between b and a (difference 1.0, 95 % interval -"
+    )
     assert verdicts[1].startswith("accuracy: b is better than c (difference 51.0, 95 % interval ")
     assert verdicts[1].endswith("p = 0.002)")
     other = comparison.judge([rows[0], row("d", "11")], "accuracy", True)
@@ -139,13 +165,18 @@ def test_the_rank_correlation_is_spearmans() -> None:
 
 def test_the_interval_of_a_rank_correlation_is_that_of_all_draws_of_rows() -> None:
     ours, theirs = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 1.0, 4.0, 3.0, 5.0])
-    every_draw = [rank_correlation(ours[list(rows)], theirs[list(rows)]) for rows in itertools.product(range(5), repeat=5)]
+    every_draw = [
+        rank_correlation(ours[list(rows)], theirs[list(rows)])
+        for rows in itertools.product(range(5), repeat=5)
+    ]
     known = [value for value in every_draw if value is not None]
     assert len(known) == 5**5 - 5  # one row, five times
     found = rank_agreement(list(ours), list(theirs))
     assert found is not None
     assert (found.correlation, found.rows) == (pytest.approx(0.8), 5)
-    assert [found.low, found.high] == pytest.approx(np.percentile(known, [2.5, 97.5]).tolist(), abs=0.08)
+    assert [found.low, found.high] == pytest.approx(
+        np.percentile(known, [2.5, 97.5]).tolist(), abs=0.08
+    )
     assert str(found) == f"+0.80 (95 % interval {found.low:+.2f} to {found.high:+.2f}, 5 rows)"
     assert rank_agreement([1, 1, 1], [1, 2, 3]) is None
 

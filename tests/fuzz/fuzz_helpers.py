@@ -18,7 +18,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade.core import Mechanism, Positions, attend, backends, masks, normalizers, positions, scores
+from saccade.core import (
+    Mechanism,
+    Positions,
+    attend,
+    backends,
+    masks,
+    normalizers,
+    positions,
+    scores,
+)
 from saccade.core.attention import pose
 from saccade.core.backends import blocked
 from saccade.core.masks import Mask
@@ -32,9 +41,14 @@ T = TypeVar("T")
 Predicate = Callable[[int, int, int, int], bool]
 ONLY = os.environ.get("FUZZ_SEED")
 if ONLY is not None and not ONLY.isdecimal():
-    pytest.exit(f"FUZZ_SEED is {ONLY!r}; expected the number of a case, such as FUZZ_SEED=7", returncode=2)
+    pytest.exit(
+        f"FUZZ_SEED is {ONLY!r}; expected the number of a case, such as FUZZ_SEED=7", returncode=2
+    )
 TIMES = 20  # how many times as many cases the slow tests run
-JUMPS = ("hard", "TopBlocks")  # which key is chosen is a matter of rounding where scores are equal: in 16 bits, or capped
+JUMPS = (
+    "hard",
+    "TopBlocks",
+)  # which key is chosen is a matter of rounding where scores are equal: in 16 bits, or capped
 # how far from float64 a result may be, relative to its norm
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
@@ -42,12 +56,19 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 5e-2, tor
 def seeds(count: int, chunk: int) -> pytest.MarkDecorator:
     """Parametrizes a test with ranges of seeds: `count` cases in `make test`, `TIMES` as many in `make test-all`; FUZZ_SEED=n: n alone."""
     if ONLY is not None:
-        return pytest.mark.parametrize("cases", [range(int(ONLY), int(ONLY) + 1)], ids=[f"seed {ONLY}"])
+        return pytest.mark.parametrize(
+            "cases", [range(int(ONLY), int(ONLY) + 1)], ids=[f"seed {ONLY}"]
+        )
     ranges = [range(n, min(n + chunk, TIMES * count)) for n in range(0, count, chunk)]
-    later = [range(n, min(n + chunk, TIMES * count)) for n in range(ranges[-1].stop, TIMES * count, chunk)]
-    name = lambda one: f"seeds {one.start}-{one.stop - 1}"  # noqa: E731
+    later = [
+        range(n, min(n + chunk, TIMES * count))
+        for n in range(ranges[-1].stop, TIMES * count, chunk)
+    ]
+    name = lambda one: f"seeds {one.start}-{one.stop - 1}"
     params = [pytest.param(one, id=name(one)) for one in ranges]
-    return pytest.mark.parametrize("cases", params + [pytest.param(one, id=name(one), marks=pytest.mark.slow) for one in later])
+    return pytest.mark.parametrize(
+        "cases", params + [pytest.param(one, id=name(one), marks=pytest.mark.slow) for one in later]
+    )
 
 
 def run_all(cases: range, draw: Callable[[int], T], check: Callable[[T], object]) -> list[object]:
@@ -95,7 +116,9 @@ def matrix(draw: random.Random, shape: tuple[int, ...], some: float) -> Tensor:
 
 
 Sizes = tuple[int, int, int, int]  # B H Q K
-Drawn = tuple[Mask, Predicate | None]  # the mask, and what it means where that is written here once more
+Drawn = tuple[
+    Mask, Predicate | None
+]  # the mask, and what it means where that is written here once more
 
 
 def window(draw: random.Random, sizes: Sizes) -> Drawn:
@@ -103,7 +126,9 @@ def window(draw: random.Random, sizes: Sizes) -> Drawn:
     return masks.window(left, right), lambda b, h, i, j: -left <= j - i <= right
 
 
-def per_row(kind: Callable[[list[int]], Mask], ahead: bool) -> Callable[[random.Random, Sizes], Drawn]:
+def per_row(
+    kind: Callable[[list[int]], Mask], ahead: bool
+) -> Callable[[random.Random, Sizes], Drawn]:
     def make(draw: random.Random, sizes: Sizes) -> Drawn:
         lengths = [draw.choice([0, draw.randint(0, sizes[3]), sizes[3]]) for _ in range(sizes[0])]
         return kind(lengths), lambda b, h, i, j: j < lengths[b] or (ahead and j <= i)
@@ -119,7 +144,14 @@ def documents(draw: random.Random, sizes: Sizes) -> Drawn:
 
 def any_matrix(draw: random.Random, sizes: Sizes) -> Drawn:
     batch, heads, queries, keys = sizes
-    shape = draw.choice([(queries, keys), (heads, queries, keys), (batch, heads, queries, keys), (batch, 1, queries, keys)])
+    shape = draw.choice(
+        [
+            (queries, keys),
+            (heads, queries, keys),
+            (batch, heads, queries, keys),
+            (batch, 1, queries, keys),
+        ]
+    )
     allowed = matrix(draw, shape, draw.choice([0.1, 0.5, 0.9]))
     full = allowed.view((1,) * (4 - len(shape)) + shape).expand(sizes).numpy()
     return masks.matrix(allowed), lambda b, h, i, j: bool(full[b, h, i - (keys - queries), j])
@@ -134,7 +166,9 @@ def blocks(draw: random.Random, sizes: Sizes) -> Drawn:
         "last": draw.randint(0, 1),
         "heads": draw.choice([1, sizes[1]]),
     }
-    return masks.blocks(sizes[3], size=draw.randint(1, 24), seed=draw.randint(0, 9), extra=extra, **given), None
+    return masks.blocks(
+        sizes[3], size=draw.randint(1, 24), seed=draw.randint(0, 9), extra=extra, **given
+    ), None
 
 
 def top_blocks(draw: random.Random, sizes: Sizes) -> Drawn:
@@ -142,13 +176,16 @@ def top_blocks(draw: random.Random, sizes: Sizes) -> Drawn:
 
 
 def shifted_windows(draw: random.Random, sizes: Sizes) -> Drawn:
-    rows, keys = sizes[0], sizes[3]  # each row of the batch is a column of the grid, and a window as long as the grid
+    rows, keys = (
+        sizes[0],
+        sizes[3],
+    )  # each row of the batch is a column of the grid, and a window as long as the grid
     return ShiftedWindows((keys, max(rows, 1)), (keys, 1), (draw.randrange(keys), 0)), None
 
 
 def where(draw: random.Random, sizes: Sizes) -> Drawn:
     step = draw.randint(2, 5)
-    told = lambda b, h, i, j: (i + 2 * j + h) % step != b  # noqa: E731
+    told = lambda b, h, i, j: (i + 2 * j + h) % step != b
     return masks.where(told), told
 
 
@@ -184,9 +221,9 @@ def combined(draw: random.Random, sizes: Sizes, names: list[str]) -> Drawn:
         if first is None or also is None:
             means = None
         elif both:
-            means = lambda b, h, i, j, one=first, two=also: one(b, h, i, j) and two(b, h, i, j)  # noqa: E731
+            means = lambda b, h, i, j, one=first, two=also: one(b, h, i, j) and two(b, h, i, j)
         else:
-            means = lambda b, h, i, j, one=first, two=also: one(b, h, i, j) or two(b, h, i, j)  # noqa: E731
+            means = lambda b, h, i, j, one=first, two=also: one(b, h, i, j) or two(b, h, i, j)
     return mask, means
 
 
@@ -222,7 +259,11 @@ class Case:
     def __str__(self) -> str:
         batch, heads, queries, keys = self.sizes
         shape = f"B{batch} H{heads}/{self.k.shape[1]} Q{queries} K{keys} D{self.q.shape[3]}/{self.k.shape[3]} E{self.v.shape[3]}"
-        at = "" if self.at is None else f", positions {tuple(self.at.i.shape)} {tuple(self.at.j.shape)}"
+        at = (
+            ""
+            if self.at is None
+            else f", positions {tuple(self.at.i.shape)} {tuple(self.at.j.shape)}"
+        )
         own = f", own mask {self.made.mask!r}" if type(self.made.mask) is not masks.Full else ""
         kind = str(self.q.dtype).removeprefix("torch.")
         return f"{' × '.join(self.parts)}, mask {self.mask!r}{own}{at}, {shape} {kind}, inputs × {self.scale}"
@@ -241,12 +282,21 @@ class Case:
 
 def lengths(draw: random.Random, largest: int) -> tuple[int, int]:
     """Q and K: mostly short, some as long as `largest`; fewer, as many, and more queries than keys."""
-    keys = min(draw.choice([draw.randint(1, 12), draw.randint(1, 40), draw.randint(1, 140), draw.randint(1, 520)]), largest)
-    queries = draw.choice([keys, keys, keys, draw.randint(1, keys), 1, draw.randint(keys, keys + min(keys, 20))])
+    keys = min(
+        draw.choice(
+            [draw.randint(1, 12), draw.randint(1, 40), draw.randint(1, 140), draw.randint(1, 520)]
+        ),
+        largest,
+    )
+    queries = draw.choice(
+        [keys, keys, keys, draw.randint(1, keys), 1, draw.randint(keys, keys + min(keys, 20))]
+    )
     return queries, keys
 
 
-def draw_parts(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> tuple[Mechanism, tuple[str, str, str]]:
+def draw_parts(
+    draw: random.Random, heads: int, wide: tuple[int, int, int]
+) -> tuple[Mechanism, tuple[str, str, str]]:
     """A score, a normalizer and a position that go together."""
     while True:
         names = [draw.choice(slot.table.names()) for slot in (scores, normalizers, positions)]
@@ -254,9 +304,17 @@ def draw_parts(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> t
         score = scores.table[names[0]]
         if wide[0] != wide[1] and (not score.unequal_widths or names[2] != "none"):
             continue
-        facts = {"dim_q": wide[0], "dim_k": wide[1], "dim": wide[0], "dim_values": wide[2], "heads": heads, "causal": False}
+        facts = {
+            "dim_q": wide[0],
+            "dim_k": wide[1],
+            "dim": wide[0],
+            "dim_values": wide[2],
+            "heads": heads,
+            "causal": False,
+        }
         built = [
-            build(slot.table, name, draw, **facts) for slot, name in zip((scores, normalizers, positions), names, strict=True)
+            build(slot.table, name, draw, **facts)
+            for slot, name in zip((scores, normalizers, positions), names, strict=True)
         ]
         try:
             made = Mechanism(built[0][0], built[1][0], None, built[2][0]).eval()
@@ -272,13 +330,21 @@ def draw_positions(draw: random.Random, made: Mechanism, sizes: Sizes) -> Positi
     """None, a line, or any positions at all; a relation for a position that asks for one."""
     (batch, _, queries, keys), position = sizes, made.position
     rows = draw.choice([(), (batch,)]) if batch else ()
-    relation = torch.randint(-5, 6, (draw.choice([1, batch]), queries, keys)) if position.needs_relation else None
-    learned = getattr(position, "vectors", None) is not None and queries > keys  # it has nothing before its first position
+    relation = (
+        torch.randint(-5, 6, (draw.choice([1, batch]), queries, keys))
+        if position.needs_relation
+        else None
+    )
+    learned = (
+        getattr(position, "vectors", None) is not None and queries > keys
+    )  # it has nothing before its first position
     if relation is None and not learned and draw.random() < 0.6:
         return None
     if not learned and draw.random() < 0.5:
         return Positions.line(queries, keys, relation=relation)
-    return Positions(torch.randint(0, 90, (*rows, queries)), torch.randint(0, 90, (*rows, keys)), relation)
+    return Positions(
+        torch.randint(0, 90, (*rows, queries)), torch.randint(0, 90, (*rows, keys)), relation
+    )
 
 
 def laid_out(draw: random.Random, x: Tensor) -> Tensor:
@@ -292,7 +358,11 @@ def laid_out(draw: random.Random, x: Tensor) -> Tensor:
 
 
 def draw_case(
-    seed: int, largest: int = 520, dtypes: tuple[torch.dtype, ...] = tuple(TOLERANCE), parts: Any = draw_parts, widest: int = 24
+    seed: int,
+    largest: int = 520,
+    dtypes: tuple[torch.dtype, ...] = tuple(TOLERANCE),
+    parts: Any = draw_parts,
+    widest: int = 24,
 ) -> Case:
     """Lengths up to about `largest`, heads at most `widest` wide."""
     draw = random.Random(seed)
@@ -300,15 +370,29 @@ def draw_case(
     shared = draw.choice([1, 1, 2, 3])
     heads = shared * draw.choice([1, 1, 2])
     wide = 2 * draw.randint(1, widest // 2)
-    widths = (wide, draw.choice([wide, wide, wide, wide + 1]), draw.choice([wide, draw.randint(1, widest)]))
+    widths = (
+        wide,
+        draw.choice([wide, wide, wide, wide + 1]),
+        draw.choice([wide, draw.randint(1, widest)]),
+    )
     made, names = parts(draw, heads, widths)
-    if overrides(made.position, "encode_values", Position):  # it encodes queries, keys and values alike
+    if overrides(
+        made.position, "encode_values", Position
+    ):  # it encodes queries, keys and values alike
         widths = (wide, wide, wide)
     batch, (queries, keys) = draw.choice([1, 2, 2, 3]), lengths(draw, largest)
     sizes = (batch, heads, queries, keys)
-    allowed = [name for name in [*masks.table.names(), "where"] if name != "shifted-windows" or queries == keys]
+    allowed = [
+        name
+        for name in [*masks.table.names(), "where"]
+        if name != "shifted-windows" or queries == keys
+    ]
     if queries > keys:
-        allowed = [name for name in allowed if name in masks.table and not masks.table[name].compares_positions]
+        allowed = [
+            name
+            for name in allowed
+            if name in masks.table and not masks.table[name].compares_positions
+        ]
     mask, means = combined(draw, sizes, allowed)
     at = draw_positions(draw, made, sizes)
     place = draw.random()
@@ -320,12 +404,15 @@ def draw_case(
         mask, means = None, (lambda b, h, i, j: True)
     scale, dtype = draw.choice([0.3, 1.0, 1.0, 3.0]), draw.choice(dtypes)
     q, k, v = (
-        torch.randn(batch, h, n, w) for h, n, w in zip((heads, shared, shared), (queries, keys, keys), widths, strict=True)
+        torch.randn(batch, h, n, w)
+        for h, n, w in zip((heads, shared, shared), (queries, keys, keys), widths, strict=True)
     )
     q, k, v = (laid_out(draw, (s * x).to(dtype)) for s, x in ((scale, q), (scale, k), (1.0, v)))
     sizes_of_blocks = draw.choice([blocked.SIZES, (draw.choice([2, 5, 16]),)])
     made = made.to(dtype)
-    return Case(seed, made, q, k, v, mask, means, at, names, draw.random() < 0.75, scale, sizes_of_blocks)
+    return Case(
+        seed, made, q, k, v, mask, means, at, names, draw.random() < 0.75, scale, sizes_of_blocks
+    )
 
 
 def able(case: Case, grad: bool) -> list[str]:
@@ -348,12 +435,17 @@ def distance(found: Tensor, expected: Tensor) -> float:
     one, two = found.detach().double(), expected.detach().double()
     same = (one == two) | (one.isnan() & two.isnan())
     apart = torch.where(same, 0.0, one - two).norm()
-    return float(apart / two.nan_to_num(0, 0, 0).norm().clamp_min(1e-2 * math.sqrt(max(two.numel(), 1))))
+    return float(
+        apart / two.nan_to_num(0, 0, 0).norm().clamp_min(1e-2 * math.sqrt(max(two.numel(), 1)))
+    )
 
 
 def run(case: Case, backend: str | None, grad: bool) -> list[Tensor]:
     """The output, and the gradients of q, k, v and of all parameters where they are asked for."""
-    q, k, v = (x.detach().clone(memory_format=torch.preserve_format).requires_grad_(grad) for x in (case.q, case.k, case.v))
+    q, k, v = (
+        x.detach().clone(memory_format=torch.preserve_format).requires_grad_(grad)
+        for x in (case.q, case.k, case.v)
+    )
     with torch.set_grad_enabled(grad):
         output = attend(q, k, v, case.made, case.mask, case.at, backend=backend)
     if not grad:
@@ -382,5 +474,9 @@ def compare(case: Case, names: Sequence[str | None], slack: float = 1.0) -> None
             if jumps:
                 continue
             most = max(slack * TOLERANCE[dtype] * (10 if n else 1), 4 * distance(near, wanted))
-            assert distance(one, wanted) <= most, f"{what} is {distance(one, wanted):.2g} off, eager {distance(near, wanted):.2g}"
-            assert n or name != "eager" or distance(one, wanted) < 0.15, f"{what} is {distance(one, wanted):.2g} off"
+            assert distance(one, wanted) <= most, (
+                f"{what} is {distance(one, wanted):.2g} off, eager {distance(near, wanted):.2g}"
+            )
+            assert n or name != "eager" or distance(one, wanted) < 0.15, (
+                f"{what} is {distance(one, wanted):.2g} off"
+            )

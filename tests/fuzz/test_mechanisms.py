@@ -12,7 +12,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fuzz_helpers import JUMPS, Case, able, compare, distance, draw_case, draw_parts, run, run_all, seeds, size_of_blocks
+from fuzz_helpers import (
+    JUMPS,
+    Case,
+    able,
+    compare,
+    distance,
+    draw_case,
+    draw_parts,
+    run,
+    run_all,
+    seeds,
+    size_of_blocks,
+)
 from test_normalizers import FORMULAS as NORMALIZED
 from test_positions import bucket
 from test_scores import FORMULAS as SCORED
@@ -38,7 +50,9 @@ def test_every_backend_is_eager_in_float64(cases: range) -> None:
     run_all(cases, draw_case, check)
 
 
-def fused(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> tuple[Mechanism, tuple[str, str, str]]:
+def fused(
+    draw: random.Random, heads: int, wide: tuple[int, int, int]
+) -> tuple[Mechanism, tuple[str, str, str]]:
     """A softmax of dot products, or a kernel score divided by its sum: few of all mechanisms, most of those in use."""
     while True:
         made, names = draw_parts(draw, heads, wide)
@@ -52,7 +66,9 @@ def draw_fused(seed: int) -> Case:
         case.made.mask, keys = masks.full(), case.sizes[3]
         padding = masks.padding([(0, keys // 2, keys)[n % 3] for n in range(case.sizes[0])])
         case = replace(case, mask=masks.causal() & padding if case.sizes[2] <= keys else padding)
-    return replace(case, grad=case.names[1] == "sum" or seed % 2 == 0)  # flex has no gradients on a CPU
+    return replace(
+        case, grad=case.names[1] == "sum" or seed % 2 == 0
+    )  # flex has no gradients on a CPU
 
 
 @pytest.mark.usefixtures("plain_flex")
@@ -70,7 +86,9 @@ def encoded(name: str, x: np.ndarray, at: float, base: float = 10000.0) -> np.nd
         half = len(x) // 2
         angles = [at * base ** (-m / half) for m in range(half)]
         left = [x[m] * math.cos(a) - x[m + half] * math.sin(a) for m, a in enumerate(angles)]
-        return np.array(left + [x[m] * math.sin(a) + x[m + half] * math.cos(a) for m, a in enumerate(angles)])
+        return np.array(
+            left + [x[m] * math.sin(a) + x[m + half] * math.cos(a) for m, a in enumerate(angles)]
+        )
     if name == "added":
         angles = [at * base ** (-2 * (c // 2) / len(x)) for c in range(len(x))]
         return x + np.array([math.cos(a) if c % 2 else math.sin(a) for c, a in enumerate(angles)])
@@ -83,7 +101,11 @@ def biased(case: Case, b: int, h: int, q: np.ndarray, k: np.ndarray, far: int, s
     if name == "alibi":
         return -float(position.slopes[h]) * abs(far)
     if name == "t5":
-        return float(position.table[bucket(far, position.buckets, position.max_distance, position.both_sides), h])
+        return float(
+            position.table[
+                bucket(far, position.buckets, position.max_distance, position.both_sides), h
+            ]
+        )
     if name == "edges":
         return float(position.table[min(max(step, 0), position.kinds), h])
     if name in ("shaw", "syntax"):
@@ -91,7 +113,9 @@ def biased(case: Case, b: int, h: int, q: np.ndarray, k: np.ndarray, far: int, s
     if name == "xl":
         angles = [-far * 10000 ** (-2 * c / position.width) for c in range(position.width // 2)]
         wave = np.array([f(angle) for angle in angles for f in (math.sin, math.cos)])
-        return scale * float((q + position.v[h, 0].detach().numpy()) @ (position.weight[h].detach().numpy() @ wave))
+        return scale * float(
+            (q + position.v[h, 0].detach().numpy()) @ (position.weight[h].detach().numpy() @ wave)
+        )
     return 0.0
 
 
@@ -112,15 +136,25 @@ def by_hand(case: Case) -> np.ndarray:
     q, k, v = (x.double().numpy() for x in (case.q, case.k, case.v))
     shared = heads // case.k.shape[1]
     line = range(keys - queries, keys)
-    i, j = (np.array(line), np.arange(keys)) if case.at is None else (case.at.i.numpy(), case.at.j.numpy())
+    i, j = (
+        (np.array(line), np.arange(keys))
+        if case.at is None
+        else (case.at.i.numpy(), case.at.j.numpy())
+    )
     i, j = np.broadcast_to(i, (batch, queries)), np.broadcast_to(j, (batch, keys))
-    steps = None if case.at is None or case.at.relation is None else case.at.relation.expand(batch, queries, keys).numpy()
+    steps = (
+        None
+        if case.at is None or case.at.relation is None
+        else case.at.relation.expand(batch, queries, keys).numpy()
+    )
     output = np.zeros((batch, heads, queries, v.shape[3]))
     for b, h, n in np.ndindex(batch, heads, queries):
         seen = [m for m in range(keys) if means(b, h, keys - queries + n, m)]  # type: ignore[misc]
         if not seen:
             continue
-        query = encoded(position, q[b, h, n], i[b, n]) + (made.position.u[h, 0].numpy() if position == "xl" else 0)
+        query = encoded(position, q[b, h, n], i[b, n]) + (
+            made.position.u[h, 0].numpy() if position == "xl" else 0
+        )
         pairs = [(j[b, m] - i[b, n], 0 if steps is None else int(steps[b, n, m])) for m in seen]
         row = []
         for m, pair in zip(seen, pairs, strict=True):
@@ -146,7 +180,11 @@ def normalized(normalize: torch.nn.Module, name: str, row: list[float]) -> list[
     if name == "sigmoid":
         return [1 / (1 + math.exp(-s)) if s > -700 else 0.0 for s in row]
     found = NORMALIZED["softmax" if getattr(normalize, "expected", False) else name](np.array(row))
-    return [w / len(row) for w in found] if getattr(normalize, "by_count", False) and name == "relu" else found
+    return (
+        [w / len(row) for w in found]
+        if getattr(normalize, "by_count", False) and name == "relu"
+        else found
+    )
 
 
 def draw_small(seed: int) -> Case:
@@ -189,10 +227,19 @@ def check_wrong_row(case: Case) -> None:
             plain, found = run(case, name, False)[0], run(spoiled, name, False)[0]
             others = torch.ones(found.shape[:3], dtype=torch.bool)
             others[b, h, n] = False
-            assert distance(found[others], plain[others]) < 1e-3, f"{name}: other rows change with query {b, h, n} = {wrong}"
+            assert distance(found[others], plain[others]) < 1e-3, (
+                f"{name}: other rows change with query {b, h, n} = {wrong}"
+            )
             sees = bool((plain[b, h, n] != 0).any())  # a row that sees nothing stays 0
-            if math.isnan(wrong) and sees and case.names[1] != "hard" and "TopBlocks" not in str(case):
-                assert found[b, h, n].isnan().any(), f"{name}: query {b, h, n} is NaN and its row is finite"
+            if (
+                math.isnan(wrong)
+                and sees
+                and case.names[1] != "hard"
+                and "TopBlocks" not in str(case)
+            ):
+                assert found[b, h, n].isnan().any(), (
+                    f"{name}: query {b, h, n} is NaN and its row is finite"
+                )
 
 
 @pytest.mark.usefixtures("plain_flex")
@@ -222,7 +269,12 @@ def check_large(case: Case) -> None:
                 continue
             assert torch.isfinite(found).all(), f"{name}: the result is not finite"
             if case.names[0] in ("dot", "scaled-dot") and case.names[2] in ("none", "alibi", "t5"):
-                near = ((found.double() - exact).abs() < 0.02 * exact.abs().max().clamp_min(1)).all(-1).double().mean()
+                near = (
+                    ((found.double() - exact).abs() < 0.02 * exact.abs().max().clamp_min(1))
+                    .all(-1)
+                    .double()
+                    .mean()
+                )
                 assert near > 0.8, f"{name}: {near:.0%} of the rows are near"
 
 
@@ -244,7 +296,11 @@ def test_the_cases_reach_what_they_are_for() -> None:
     assert sum(case.sizes[2] > case.sizes[3] for case in cases) >= 10
     assert max(case.sizes[3] for case in cases) > 450
     assert sum(case.q.shape[1] != case.k.shape[1] for case in cases) > 30
-    ran = {name for case in [*cases[:60], *map(draw_fused, range(60))] for name in able(case, case.grad)}
+    ran = {
+        name
+        for case in [*cases[:60], *map(draw_fused, range(60))]
+        for name in able(case, case.grad)
+    }
     assert ran >= {"eager", "sdpa", "flex", "linear", "blocked", "gather"}
 
 
@@ -253,7 +309,9 @@ def draw_empty(seed: int) -> Case:
     case = draw_case(seed, largest=20)
     case.made.mask = masks.full()
     mask = masks.causal() if case.sizes[2] <= case.sizes[3] else None
-    at = Positions(*map(torch.arange, case.sizes[2:]), torch.zeros(1, *case.sizes[2:], dtype=torch.long))
+    at = Positions(
+        *map(torch.arange, case.sizes[2:]), torch.zeros(1, *case.sizes[2:], dtype=torch.long)
+    )
     return replace(case, q=case.q[:0], k=case.k[:0], v=case.v[:0], mask=mask, at=at)
 
 

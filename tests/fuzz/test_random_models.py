@@ -21,7 +21,17 @@ from torch import Tensor, nn
 
 from saccade import models
 from saccade.core import Positions, attend, masks
-from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, decode_loop, gpu_loop, why_plain
+from saccade.decoding import (
+    Beam,
+    Hypothesis,
+    Sample,
+    Search,
+    Sliding,
+    decode,
+    decode_loop,
+    gpu_loop,
+    why_plain,
+)
 from saccade.errors import SaccadeError
 from saccade.layers.block import Block
 from saccade.layers.multihead_attention import MultiHeadAttention
@@ -73,15 +83,27 @@ class Case:
 
 def build(kind: type[nn.Module], changed: dict[str, Any]) -> Any:
     family = "transformer" if kind is Seq2Seq else "transformer-decoder"
-    return Builder(settings(family, **changed)).make(kind, *[VOCAB] * (2 if kind is Seq2Seq else 1)).eval()
+    return (
+        Builder(settings(family, **changed))
+        .make(kind, *[VOCAB] * (2 if kind is Seq2Seq else 1))
+        .eval()
+    )
 
 
-def draw_model(draw: random.Random, kind: type[nn.Module], fast: bool) -> tuple[Any, dict[str, Any]]:
+def draw_model(
+    draw: random.Random, kind: type[nn.Module], fast: bool
+) -> tuple[Any, dict[str, Any]]:
     """A model with random members of random slots: a change with which it cannot be built is left out again, and in half of the models
     one that the fast decoder does not know."""
     config = models.table["transformer" if kind is Seq2Seq else "transformer-decoder"].config
-    slots = {f.name: f.metadata["table"] for f in dataclasses.fields(config) if "table" in f.metadata and f.name not in UNUSED}
-    names = [name for name in (*slots, *SIZES) if name in {f.name for f in dataclasses.fields(config)}]
+    slots = {
+        f.name: f.metadata["table"]
+        for f in dataclasses.fields(config)
+        if "table" in f.metadata and f.name not in UNUSED
+    }
+    names = [
+        name for name in (*slots, *SIZES) if name in {f.name for f in dataclasses.fields(config)}
+    ]
     changed: dict[str, Any] = {}
     model = build(kind, {})
     for name in draw.sample(names, len(names)):
@@ -105,7 +127,9 @@ def draw_model(draw: random.Random, kind: type[nn.Module], fast: bool) -> tuple[
 def is_tame(case: Case) -> bool:
     """Whether logits are of a usual size: without norms some models of random numbers grow without bounds, and round all else away."""
     given = (case.source, case.lengths) if case.kind is Seq2Seq else ()
-    return bool(case.model(*given, torch.randint(3, VOCAB, (len(case.source), MOST))).abs().max() < 100)
+    return bool(
+        case.model(*given, torch.randint(3, VOCAB, (len(case.source), MOST))).abs().max() < 100
+    )
 
 
 def draw_search(draw: random.Random) -> Callable[[], Search]:
@@ -113,9 +137,17 @@ def draw_search(draw: random.Random) -> Callable[[], Search]:
     if how == 0:
         return lambda: Sample(BOS, EOS, NEVER, temperature=0.0)
     if how == 1:
-        given = {"temperature": draw.choice([0.7, 1.3]), "top_k": draw.choice([None, 1, 5]), "top_p": draw.choice([None, 0.8])}
+        given = {
+            "temperature": draw.choice([0.7, 1.3]),
+            "top_k": draw.choice([None, 1, 5]),
+            "top_p": draw.choice([None, 0.8]),
+        }
         return lambda: Sample(BOS, EOS, NEVER, seed=draw.randrange(1) + 7, **given)
-    width, penalty, rule = draw.randint(1, 5), draw.choice([0.0, 0.6, 1.0]), draw.choice(["power", "gnmt"])
+    width, penalty, rule = (
+        draw.randint(1, 5),
+        draw.choice([0.0, 0.6, 1.0]),
+        draw.choice(["power", "gnmt"]),
+    )
     return lambda: Beam(BOS, EOS, NEVER, width=width, length_penalty=penalty, length_rule=rule)
 
 
@@ -138,8 +170,18 @@ def draw_any(draw: random.Random, seed: int) -> Case:
     sliding = draw.choice([None, 4, 7]) if not pair else None
     search = draw_search(draw)
     if sliding and isinstance(search(), Beam):
-        search = lambda: Sample(BOS, EOS, NEVER, temperature=0.0)  # noqa: E731
-    return Case(seed, kind, changed, model, sliding, torch.randint(3, VOCAB, (rows, size)), counts, limits, search)
+        search = lambda: Sample(BOS, EOS, NEVER, temperature=0.0)
+    return Case(
+        seed,
+        kind,
+        changed,
+        model,
+        sliding,
+        torch.randint(3, VOCAB, (rows, size)),
+        counts,
+        limits,
+        search,
+    )
 
 
 # --- steps and searches ---
@@ -179,9 +221,14 @@ def check_same(case: Case, when: str) -> None:
         found = decoded(case, device=device)
         for n, (one, other) in enumerate(zip(found, wanted, strict=True)):
             assert [x.tokens for x in one] == [x.tokens for x in other], f"{when}: {name}: row {n}"
-            assert [x.finished for x in one] == [x.finished for x in other], f"{when}: {name}: row {n}"
+            assert [x.finished for x in one] == [x.finished for x in other], (
+                f"{when}: {name}: row {n}"
+            )
             pairs = zip(one, other, strict=True)
-            apart = max((abs(x.log_prob - y.log_prob) + abs(x.score - y.score) for x, y in pairs), default=0.0)
+            apart = max(
+                (abs(x.log_prob - y.log_prob) + abs(x.score - y.score) for x, y in pairs),
+                default=0.0,
+            )
             assert apart < 1e-6, f"{when}: {name}: row {n} has another log p, {apart:.2g} off"
 
 
@@ -226,7 +273,9 @@ def check(case: Case) -> bool:
 @seeds(COUNT, chunk=10)
 def test_steps_searches_and_the_fast_decoder_are_the_whole_pass(cases: range) -> None:
     ran = run_all(cases, draw_case, check)
-    assert len(cases) == 1 or sum(map(bool, ran)) >= len(cases) // 4, "few of the models are decoded fast"
+    assert len(cases) == 1 or sum(map(bool, ran)) >= len(cases) // 4, (
+        "few of the models are decoded fast"
+    )
 
 
 # --- layers ---
@@ -242,7 +291,10 @@ class Layer:
     parts: tuple[str, str, str]
 
     def __str__(self) -> str:
-        kind, read = self.layer, "" if self.memory is None else f", memory {tuple(self.memory.shape)}"
+        kind, read = (
+            self.layer,
+            "" if self.memory is None else f", memory {tuple(self.memory.shape)}",
+        )
         return f"{' × '.join(self.parts)}, heads {kind.heads}/{kind.kv_heads}, x {tuple(self.x.shape)}{read}, mask {self.mask!r}"
 
 
@@ -255,20 +307,41 @@ def draw_layer(seed: int) -> Layer:
         if not made.position.needs_relation and getattr(made.position, "vectors", None) is None:
             break
     (queries, keys), dim = lengths(draw, 24), draw.randint(2, 12)
-    layer = MultiHeadAttention(dim, heads, shared, made, head_width=width, bias=draw.random() < 0.5).double().eval()
+    layer = (
+        MultiHeadAttention(dim, heads, shared, made, head_width=width, bias=draw.random() < 0.5)
+        .double()
+        .eval()
+    )
     batch, cross = draw.randint(1, 3), draw.random() < 0.5
     memory = torch.randn(batch, keys, dim).double() if cross else None
-    mask = masks.padding([draw.randint(0, keys) for _ in range(batch)]) if cross else draw.choice([None, masks.causal()])
-    return Layer(seed, layer, torch.randn(batch, queries if cross else keys, dim).double(), memory, mask, parts)
+    mask = (
+        masks.padding([draw.randint(0, keys) for _ in range(batch)])
+        if cross
+        else draw.choice([None, masks.causal()])
+    )
+    return Layer(
+        seed,
+        layer,
+        torch.randn(batch, queries if cross else keys, dim).double(),
+        memory,
+        mask,
+        parts,
+    )
 
 
 @torch.no_grad()
 def check_layer(case: Layer) -> None:
     """Three projections, `attend` by the definition, one projection; of the past in one pass and step by step."""
     layer, x, memory = case.layer, case.x, case.x if case.memory is None else case.memory
-    split = lambda y, heads: y.unflatten(-1, (heads, -1)).transpose(1, 2)  # noqa: E731
-    q, k, v = split(layer.q(x), layer.heads), split(layer.k(memory), layer.kv_heads), split(layer.v(memory), layer.kv_heads)
-    wanted = layer.out(attend(q, k, v, layer.mechanism, case.mask, backend="eager").transpose(1, 2).flatten(2))
+    split = lambda y, heads: y.unflatten(-1, (heads, -1)).transpose(1, 2)
+    q, k, v = (
+        split(layer.q(x), layer.heads),
+        split(layer.k(memory), layer.kv_heads),
+        split(layer.v(memory), layer.kv_heads),
+    )
+    wanted = layer.out(
+        attend(q, k, v, layer.mechanism, case.mask, backend="eager").transpose(1, 2).flatten(2)
+    )
     torch.testing.assert_close(layer(x, case.memory, case.mask), wanted)
     if case.memory is not None:
         return
@@ -280,9 +353,15 @@ def check_layer(case: Layer) -> None:
             found.append(one)
         torch.testing.assert_close(torch.cat(found, 1), wanted)
     layer.__class__ = Doubled
-    torch.testing.assert_close(layer(x, None, case.mask), 2 * wanted, msg=lambda m: f"a `mix` of one's own: {m}")
+    torch.testing.assert_close(
+        layer(x, None, case.mask), 2 * wanted, msg=lambda m: f"a `mix` of one's own: {m}"
+    )
     block = Block(layer, nn.Identity(), lambda: PreNorm(nn.Identity)).eval()
-    torch.testing.assert_close(block(x, case.mask), 2 * (x + 2 * wanted), msg=lambda m: f"a `mix` of one's own in a block: {m}")
+    torch.testing.assert_close(
+        block(x, case.mask),
+        2 * (x + 2 * wanted),
+        msg=lambda m: f"a `mix` of one's own in a block: {m}",
+    )
 
 
 class Doubled(MultiHeadAttention):

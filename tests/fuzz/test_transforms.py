@@ -30,7 +30,11 @@ def small(seed: int, **given: Any) -> Case:
     case = draw_case(seed, largest=12, dtypes=(torch.float64,), **given)
     if case.made.position.needs_relation:
         return case
-    return case if case.sizes[2] > case.sizes[3] and hasattr(case.made.position, "vectors") else replace(case, at=None)
+    return (
+        case
+        if case.sizes[2] > case.sizes[3] and hasattr(case.made.position, "vectors")
+        else replace(case, at=None)
+    )
 
 
 def call(case: Case, backend: str | None = None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -52,7 +56,9 @@ def check_compiled(case: Case, backend: str) -> None:
     torch.testing.assert_close(found, expected)
     if case.grad and expected.requires_grad:
         pull = torch.randn_like(expected)
-        pairs = (torch.autograd.grad(x, given, pull, materialize_grads=True) for x in (found, expected))
+        pairs = (
+            torch.autograd.grad(x, given, pull, materialize_grads=True) for x in (found, expected)
+        )
         for one, other in zip(*pairs, strict=True):
             torch.testing.assert_close(one, other)
 
@@ -60,7 +66,11 @@ def check_compiled(case: Case, backend: str) -> None:
 @quiet
 @seeds(COMPILED, chunk=6)
 def test_a_mechanism_is_one_graph_for_the_compiler(cases: range) -> None:
-    run_all(cases, draw_compiled, lambda case: check_compiled(case, ("eager", "aot_eager")[case.seed % 2]))
+    run_all(
+        cases,
+        draw_compiled,
+        lambda case: check_compiled(case, ("eager", "aot_eager")[case.seed % 2]),
+    )
     torch._dynamo.reset()
 
 
@@ -101,7 +111,9 @@ def draw_exported(seed: int) -> Exported:
         made, parts = draw_parts(draw, 2, (8, 8, 8))
         if not made.position.needs_relation and getattr(made.position, "vectors", None) is None:
             break
-    mask = draw.choice([None, masks.causal(), masks.window(5, 2), masks.causal() & masks.window(300)])
+    mask = draw.choice(
+        [None, masks.causal(), masks.window(5, 2), masks.causal() & masks.window(300)]
+    )
     layer = MultiHeadAttention(12, 2, mechanism=made, head_width=8).eval()
     return Exported(Layer(layer, mask), parts)
 
@@ -150,13 +162,22 @@ def draw_mapped(seed: int) -> Case:
     draw, case = random.Random(-seed), small(seed)
     choices = [None, masks.full(), masks.matrix(torch.rand(case.sizes[2:]) < 0.6)]
     if case.sizes[2] <= case.sizes[3]:
-        choices += [masks.causal(), masks.window(3, 1), masks.top_blocks(2, 1), masks.causal() & masks.window(2)]
+        choices += [
+            masks.causal(),
+            masks.window(3, 1),
+            masks.top_blocks(2, 1),
+            masks.causal() & masks.window(2),
+        ]
     case.made.mask = masks.full()
     at = case.at
     if at is not None:
         relation = None if at.relation is None else at.relation[:1]
         at = replace(
-            at, i=at.i if at.i.dim() == 1 else at.i[0], j=at.j if at.j.dim() == 1 else at.j[0], relation=relation, kept={}
+            at,
+            i=at.i if at.i.dim() == 1 else at.i[0],
+            j=at.j if at.j.dim() == 1 else at.j[0],
+            relation=relation,
+            kept={},
         )
     return replace(case, mask=draw.choice(choices), at=at)
 
@@ -164,7 +185,7 @@ def draw_mapped(seed: int) -> Case:
 def check_mapped(case: Case) -> None:
     """Over rows of data, over sets of parameters, and the gradients of each row by itself."""
     given = case.q, case.k, case.v
-    alone = lambda q, k, v: call(case, "eager")(q[None], k[None], v[None])[0]  # noqa: E731
+    alone = lambda q, k, v: call(case, "eager")(q[None], k[None], v[None])[0]
     expected = torch.stack([alone(*row) for row in zip(*given, strict=True)])
     torch.testing.assert_close(vmap(alone)(*given), expected)
     gradients = torch.func.grad(lambda *row: alone(*row).square().sum(), (0, 1, 2))
@@ -180,11 +201,15 @@ def check_mapped(case: Case) -> None:
                 parameter.add_(0.1 * torch.randn_like(parameter))
     parameters, buffers = stack_module_state(several)  # type: ignore[arg-type]
     inner = Attending(case, "eager")
-    run_one = lambda p, b: functional_call(inner, {f"made.{n}": x for n, x in {**p, **b}.items()}, given)  # noqa: E731
+    run_one = lambda p, b: functional_call(
+        inner, {f"made.{n}": x for n, x in {**p, **b}.items()}, given
+    )
     with torch.no_grad():
         found = vmap(run_one)(parameters, buffers)
         for one, made in zip(found, several, strict=True):
-            torch.testing.assert_close(one, attend(*given, made, case.mask, case.at, backend="eager"))
+            torch.testing.assert_close(
+                one, attend(*given, made, case.mask, case.at, backend="eager")
+            )
 
 
 class Attending(nn.Module):
@@ -219,7 +244,9 @@ def check_jvp(case: Case) -> None:
     output, forward = jvp(call(case, "eager"), given, tangents)
     pull = torch.randn_like(output)
     back = run_back(case, given, pull)
-    torch.testing.assert_close((forward * pull).sum(), sum((t * g).sum() for t, g in zip(tangents, back, strict=True)))
+    torch.testing.assert_close(
+        (forward * pull).sum(), sum((t * g).sum() for t, g in zip(tangents, back, strict=True))
+    )
 
 
 def run_back(case: Case, given: tuple[Tensor, ...], pull: Tensor) -> tuple[Tensor, ...]:
@@ -236,7 +263,9 @@ def check_double(case: Case) -> None:
 
     def first(create_graph: bool = False) -> list[Tensor]:
         work = (call(case, "eager")(*given) * pull).sum()
-        return list(torch.autograd.grad(work, inputs, create_graph=create_graph, materialize_grads=True))
+        return list(
+            torch.autograd.grad(work, inputs, create_graph=create_graph, materialize_grads=True)
+        )
 
     def moved(by: float) -> list[Tensor]:
         with torch.no_grad():
@@ -246,7 +275,11 @@ def check_double(case: Case) -> None:
 
     slope = sum((x * t).sum() for x, t in zip(first(True), along, strict=True))
     assert isinstance(slope, Tensor)
-    found = torch.autograd.grad(slope, inputs, materialize_grads=True) if slope.requires_grad else [x * 0 for x in inputs]
+    found = (
+        torch.autograd.grad(slope, inputs, materialize_grads=True)
+        if slope.requires_grad
+        else [x * 0 for x in inputs]
+    )
     step = 1e-6
     for one, high, low in zip(found, moved(step), moved(-2 * step), strict=True):
         torch.testing.assert_close(one, (high - low) / (2 * step), rtol=1e-3, atol=1e-5)

@@ -16,10 +16,28 @@ transformers = pytest.importorskip("transformers", minversion="5")
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 14, 0, 0]])
 SEEN = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
 TARGET = torch.tensor([[0, 21, 22, 23], [0, 24, 25, 26]])
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 50}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+    "vocab_size": 50,
+}
 T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 4, "num_heads": 4, "d_ff": 32, "num_layers": 2}
-MARIAN = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 50}
-MARIAN |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 32, "pad_token_id": 1}
+MARIAN = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "vocab_size": 50,
+}
+MARIAN |= {
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "max_position_embeddings": 32,
+    "pad_token_id": 1,
+}
 ENDS: dict[str, Any] = {"pad_token_id": 1, "eos_token_id": None, "bos_token_id": None}
 
 
@@ -28,27 +46,50 @@ def make(name: str, implementation: str = "eager") -> Any:
     model: Any = {
         "bert": lambda: transformers.BertModel(transformers.BertConfig(**SMALL)),
         "gpt2": lambda: transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(n_embd=16, n_layer=2, n_head=4, vocab_size=50, n_positions=32, **ENDS)
+            transformers.GPT2Config(
+                n_embd=16, n_layer=2, n_head=4, vocab_size=50, n_positions=32, **ENDS
+            )
         ),
-        "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, num_key_value_heads=2, **ENDS)),
-        "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**T5, decoder_start_token_id=0, **ENDS)),
+        "llama": lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**SMALL, num_key_value_heads=2, **ENDS)
+        ),
+        "t5": lambda: transformers.T5ForConditionalGeneration(
+            transformers.T5Config(**T5, decoder_start_token_id=0, **ENDS)
+        ),
         "marian": lambda: transformers.MarianMTModel(
-            transformers.MarianConfig(**MARIAN, decoder_start_token_id=0, eos_token_id=2, forced_eos_token_id=None)
+            transformers.MarianConfig(
+                **MARIAN, decoder_start_token_id=0, eos_token_id=2, forced_eos_token_id=None
+            )
         ),
         "vit": lambda: transformers.ViTModel(
             transformers.ViTConfig(
-                **{key: value for key, value in SMALL.items() if key != "vocab_size"}, image_size=16, patch_size=8
+                **{key: value for key, value in SMALL.items() if key != "vocab_size"},
+                image_size=16,
+                patch_size=8,
             )
         ),
         "gemma2": lambda: transformers.Gemma2Model(
-            transformers.Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=4, sliding_window=3, attn_logit_softcapping=0.5)
+            transformers.Gemma2Config(
+                **SMALL,
+                num_key_value_heads=2,
+                head_dim=4,
+                sliding_window=3,
+                attn_logit_softcapping=0.5,
+            )
         ),
         "gpt-oss": lambda: transformers.GptOssModel(
             transformers.GptOssConfig(
-                **SMALL, num_key_value_heads=2, head_dim=4, num_local_experts=2, num_experts_per_tok=1, sliding_window=3
+                **SMALL,
+                num_key_value_heads=2,
+                head_dim=4,
+                num_local_experts=2,
+                num_experts_per_tok=1,
+                sliding_window=3,
             )
         ),
-        "albert": lambda: transformers.AlbertModel(transformers.AlbertConfig(**SMALL, embedding_size=8)),
+        "albert": lambda: transformers.AlbertModel(
+            transformers.AlbertConfig(**SMALL, embedding_size=8)
+        ),
     }[name]()
     for parameter in model.parameters():  # far from uniform weights
         if parameter.dim() > 1:
@@ -59,7 +100,9 @@ def make(name: str, implementation: str = "eager") -> Any:
 
 def inputs(name: str) -> dict[str, Tensor]:
     if name == "vit":
-        return {"pixel_values": torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(2))}
+        return {
+            "pixel_values": torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(2))
+        }
     given = {"input_ids": IDS, "attention_mask": SEEN}
     return {**given, "decoder_input_ids": TARGET} if name in ("t5", "marian") else given
 
@@ -69,12 +112,24 @@ def their_own(name: str) -> dict[str, list[Tensor]]:
     output = make(name)(**inputs(name), output_attentions=True)
     if name in ("t5", "marian"):
         kinds = ("encoder_attentions", "decoder_attentions", "cross_attentions")
-        return dict(zip(("encoder", "decoder", "cross"), (getattr(output, kind) for kind in kinds), strict=True))
+        return dict(
+            zip(
+                ("encoder", "decoder", "cross"),
+                (getattr(output, kind) for kind in kinds),
+                strict=True,
+            )
+        )
     return {"self": output.attentions}
 
 
 def kind_of(name: str, looks: Any) -> str:
-    return "cross" if looks.cross else "encoder" if name.split(".encoder")[0] != name or name.startswith("encoder") else "decoder"
+    return (
+        "cross"
+        if looks.cross
+        else "encoder"
+        if name.split(".encoder")[0] != name or name.startswith("encoder")
+        else "decoder"
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -96,12 +151,21 @@ def test_weights_are_those_of_output_attentions(name: str, implementation: str) 
         found = model(**given)[0]
     assert torch.equal(found, before)
     theirs = their_own(name)
-    kinds = {site: kind_of(site, looks) if len(theirs) > 1 else "self" for site, looks in seen.items()}
+    kinds = {
+        site: kind_of(site, looks) if len(theirs) > 1 else "self" for site, looks in seen.items()
+    }
     assert len(seen) == sum(map(len, theirs.values()))
     for kind, expected in theirs.items():
-        for site, weights in zip([site for site in seen if kinds[site] == kind], expected, strict=True):
+        for site, weights in zip(
+            [site for site in seen if kinds[site] == kind], expected, strict=True
+        ):
             torch.testing.assert_close(seen[site].weights(), weights, atol=1e-5, rtol=0.0)
-            torch.testing.assert_close(seen[site].weights(rows=[-1, 0], heads=[2]), weights[:, 2:3, [-1, 0]], atol=1e-5, rtol=0.0)
+            torch.testing.assert_close(
+                seen[site].weights(rows=[-1, 0], heads=[2]),
+                weights[:, 2:3, [-1, 0]],
+                atol=1e-5,
+                rtol=0.0,
+            )
             assert seen[site].calls[0].kept is None, "weights are computed on demand"
 
 
@@ -110,7 +174,9 @@ def test_caps_sinks_and_windows(name: str) -> None:
     model = make(name)
     with saccade.record(model) as seen:
         model(IDS, attention_mask=SEEN)
-    for site, weights in zip(seen, model(IDS, attention_mask=SEEN, output_attentions=True).attentions, strict=True):
+    for site, weights in zip(
+        seen, model(IDS, attention_mask=SEEN, output_attentions=True).attentions, strict=True
+    ):
         torch.testing.assert_close(seen[site].weights(), weights, atol=1e-5, rtol=0.0)
         assert seen[site].calls[0].kept is None
 
@@ -121,12 +187,15 @@ def test_a_layer_used_at_every_depth_has_a_pass_for_each() -> None:
         model(IDS, attention_mask=SEEN)
     (looks,) = seen.values()
     torch.testing.assert_close(
-        looks.weights(), torch.stack(make("albert")(**inputs("albert"), output_attentions=True).attentions)
+        looks.weights(),
+        torch.stack(make("albert")(**inputs("albert"), output_attentions=True).attentions),
     )
 
 
 def test_weights_made_in_a_way_of_ones_own_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def squared(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any) -> tuple[Tensor, Tensor]:
+    def squared(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any
+    ) -> tuple[Tensor, Tensor]:
         weights = (query @ key.mT).softmax(-1).square()
         return (weights @ value).transpose(1, 2).contiguous(), weights
 
@@ -153,13 +222,17 @@ def test_dropout_is_left_out_of_the_weights() -> None:
 def test_a_registered_kernel_that_knows_causality_itself(mask: Tensor | None) -> None:
     """As flash attention does: nothing inside can be seen, and the mask is one of keys, or none."""
 
-    def kernel(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any) -> tuple[Tensor, None]:
+    def kernel(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any
+    ) -> tuple[Tensor, None]:
         return torch.zeros_like(query).transpose(1, 2), None
 
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register("kernel", kernel)
-    AttentionMaskInterface.register("kernel", lambda *args, attention_mask=None, **more: attention_mask)
+    AttentionMaskInterface.register(
+        "kernel", lambda *args, attention_mask=None, **more: attention_mask
+    )
     model = make("llama", "kernel")
     with saccade.record(model) as seen:
         model(IDS, attention_mask=mask)
@@ -208,7 +281,9 @@ def test_steps_of_generate_are_the_rows_of_one_pass(name: str, implementation: s
     for site in whole:
         assert len(steps[site].passes) == 1
         assert steps[site].cross == whole[site].cross
-        torch.testing.assert_close(steps[site].weights(), whole[site].weights(), atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(
+            steps[site].weights(), whole[site].weights(), atol=1e-5, rtol=0.0
+        )
 
 
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
@@ -216,7 +291,9 @@ def test_beams_and_a_second_text_are_seen_as_such(name: str) -> None:
     model = make(name, "sdpa")
     with saccade.record(model) as seen:
         for _ in range(2):
-            model.generate(IDS[:1], num_beams=3, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+            model.generate(
+                IDS[:1], num_beams=3, max_new_tokens=4, min_new_tokens=4, do_sample=False
+            )
     for site, looks in seen.items():
         rows = 6 if "encoder." in site and not looks.cross else 4 if name == "marian" else 9
         assert len(looks.passes) == 2

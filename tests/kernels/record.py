@@ -20,7 +20,9 @@ CUDA = ["tests/core/test_cuda.py", "tests/models/test_models_cuda.py"]
 
 def collect(paths: list[str]) -> list[str]:
     """The names of all tests; of a file that cannot be read, an error."""
-    found = subprocess.run([*PYTEST, "--collect-only", *paths], capture_output=True, text=True, cwd=ROOT, check=False)
+    found = subprocess.run(
+        [*PYTEST, "--collect-only", *paths], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     if found.returncode:
         sys.exit(found.stdout + found.stderr)
     return [line for line in found.stdout.splitlines() if "::" in line]
@@ -33,7 +35,12 @@ def run(tests: list[str], jobs: int, folder: Path) -> tuple[dict[str, int], str]
         names, log = folder / f"names-{n}", folder / f"log-{n}"
         names.write_text("\n".join(tests[n::jobs]), encoding="utf-8")
         with open(log, "w", encoding="utf-8") as file:
-            one = subprocess.Popen([*PYTEST, "--show-capture=no", "-rf", f"@{names}"], stdout=file, stderr=file, cwd=ROOT)
+            one = subprocess.Popen(
+                [*PYTEST, "--show-capture=no", "-rf", f"@{names}"],
+                stdout=file,
+                stderr=file,
+                cwd=ROOT,
+            )
         started.append((one, log))
     counts, printed = {"passed": 0, "failed": 0, "skipped": 0}, ""
     for one, log in started:
@@ -44,7 +51,9 @@ def run(tests: list[str], jobs: int, folder: Path) -> tuple[dict[str, int], str]
             counts["failed" if what == "error" else what] += int(count)
         if code:
             printed += text
-            counts["failed"] += " failed" not in last and " error" not in last  # a process that broke off
+            counts["failed"] += (
+                " failed" not in last and " error" not in last
+            )  # a process that broke off
     return counts, printed
 
 
@@ -54,7 +63,9 @@ def main() -> None:
     from saccade.results import write_result
 
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time")
+    asked.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time"
+    )
     jobs = asked.parse_args().jobs
     if jobs < 1:
         asked.error(f"--jobs must be at least 1, got {jobs}")
@@ -70,7 +81,10 @@ def main() -> None:
         tests = collect(["tests/kernels", *(CUDA if on_gpu else [])])
         counts, printed = run(tests, min(jobs, len(tests)), Path(folder))
     print(printed)
-    print(", ".join(f"{count} {what}" for what, count in counts.items()), f"in {time.monotonic() - began:.0f} s")
+    print(
+        ", ".join(f"{count} {what}" for what, count in counts.items()),
+        f"in {time.monotonic() - began:.0f} s",
+    )
     if not counts["passed"]:
         sys.exit("no test passed, and nothing was written; what is above says why")
     notes = "kernels and what is built on them against eager and PyTorch's own operations in float64, forward and backward, random shapes"

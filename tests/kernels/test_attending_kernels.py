@@ -18,7 +18,12 @@ from saccade.models.protocols import Seq2Seq
 from saccade.training.flops import counter
 
 MOST = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 5e-3}
-ROUNDED = (2, 3, 6, 8)  # K, V and matrices, which products take in their type: what is compared is what is computed with them
+ROUNDED = (
+    2,
+    3,
+    6,
+    8,
+)  # K, V and matrices, which products take in their type: what is compared is what is computed with them
 Given = tuple[list[Tensor], Tensor | None]
 
 
@@ -38,17 +43,31 @@ def by_definition(x: Tensor, state: Tensor, key: Tensor, value: Tensor, added: T
     return torch.stack(states), torch.stack(contexts)
 
 
-def draw(batch: int, steps: int, positions: int, hidden: int, a: int, m: int, dropped: bool) -> Given:
+def draw(
+    batch: int, steps: int, positions: int, hidden: int, a: int, m: int, dropped: bool
+) -> Given:
     """Of four rows in turn one is whole, one half, one has a single position, and one has none."""
     lengths = torch.tensor([(positions, positions // 2 + 1, 1, 0)[row % 4] for row in range(batch)])
     allowed = torch.arange(positions) < lengths[:, None]
     added = torch.zeros(batch, positions).masked_fill(~allowed, torch.finfo(torch.float32).min)
     value = torch.randn(batch, positions, m) * allowed.any(-1).view(-1, 1, 1)
     x = torch.randn(batch, steps, 3 * hidden).transpose(0, 1)
-    joint, w_c = torch.randn(hidden, a + 3 * hidden) / hidden**0.5, torch.randn(3 * hidden, m) / m**0.5
+    joint, w_c = (
+        torch.randn(hidden, a + 3 * hidden) / hidden**0.5,
+        torch.randn(3 * hidden, m) / m**0.5,
+    )
     rest = [2 * torch.randn(a) / a**0.5, joint, torch.randn(a + 3 * hidden) / 5, w_c]
-    given = [x, torch.randn(batch, hidden).tanh(), torch.randn(batch, positions, a), value, added, *rest]
-    read = (torch.rand(batch, steps, 1) > 0.4).float().to(DEVICE).transpose(0, 1) if dropped else None
+    given = [
+        x,
+        torch.randn(batch, hidden).tanh(),
+        torch.randn(batch, positions, a),
+        value,
+        added,
+        *rest,
+    ]
+    read = (
+        (torch.rand(batch, steps, 1) > 0.4).float().to(DEVICE).transpose(0, 1) if dropped else None
+    )
     return [one.to(DEVICE) for one in given], read
 
 
@@ -56,14 +75,22 @@ def shapes(count: int) -> list[tuple[Any, ...]]:
     some = random.Random(4)
     return [
         (
-            *(some.randint(least, most) for least, most in ((1, 5), (1, 4), (1, 40), (1, 33), (1, 40), (1, 70))),
+            *(
+                some.randint(least, most)
+                for least, most in ((1, 5), (1, 4), (1, 40), (1, 33), (1, 40), (1, 70))
+            ),
             some.random() < 0.5,
         )
         for _ in range(count)
     ]
 
 
-SHAPES = [(4, 3, 7, 8, 8, 16, False), (5, 2, 33, 6, 11, 5, True), (2, 2, 9, 300, 70, 20, True), (4, 2, 5, 3, 17, 600, False)]
+SHAPES = [
+    (4, 3, 7, 8, 8, 16, False),
+    (5, 2, 33, 6, 11, 5, True),
+    (2, 2, 9, 300, 70, 20, True),
+    (4, 2, 5, 3, 17, 600, False),
+]
 
 
 def results(found: tuple[Tensor, Tensor] | None, inputs: list[Tensor]) -> list[Tensor]:
@@ -74,7 +101,10 @@ def results(found: tuple[Tensor, Tensor] | None, inputs: list[Tensor]) -> list[T
     torch.manual_seed(1)
     pulls = [torch.randn(one.shape).to(one) for one in found]
     torch.random.set_rng_state(state)
-    return [*found, *torch.autograd.grad(found, [one for one in inputs if one.requires_grad], pulls)]
+    return [
+        *found,
+        *torch.autograd.grad(found, [one for one in inputs if one.requires_grad], pulls),
+    ]
 
 
 def ready(given: list[Tensor], kind: torch.dtype) -> list[Tensor]:
@@ -84,7 +114,9 @@ def ready(given: list[Tensor], kind: torch.dtype) -> list[Tensor]:
 @runs
 @pytest.mark.parametrize("kind", MOST, ids=str)
 @pytest.mark.parametrize("shape", [*SHAPES, *shapes(4)], ids=str)
-def test_kernels_give_the_outputs_and_gradients_of_the_definition(shape: tuple[Any, ...], kind: torch.dtype) -> None:
+def test_kernels_give_the_outputs_and_gradients_of_the_definition(
+    shape: tuple[Any, ...], kind: torch.dtype
+) -> None:
     from saccade.layers.fast import fused_gru
 
     torch.manual_seed(sum(shape))
@@ -115,7 +147,11 @@ def test_gradients_that_are_one_number_for_all_and_inputs_of_16_bits() -> None:
     ):
         assert run is not None
         (run[0].sum() + run[1].sum()).backward()
-        assert all(one.grad.dtype == one.dtype for one in those if one.requires_grad and one.grad is not None)
+        assert all(
+            one.grad.dtype == one.dtype
+            for one in those
+            if one.requires_grad and one.grad is not None
+        )
     for one, two in zip(inputs, exact, strict=True):
         if one.requires_grad:
             assert one.grad is not None
@@ -125,7 +161,9 @@ def test_gradients_that_are_one_number_for_all_and_inputs_of_16_bits() -> None:
 
 @runs
 @pytest.mark.parametrize("where", ["attend", "advance_back"])
-def test_without_a_kernel_that_does_not_compile(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_kernel_that_does_not_compile(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from saccade.layers.fast import fused_gru
 
     def refuse(*_: Any) -> None:
@@ -137,7 +175,9 @@ def test_without_a_kernel_that_does_not_compile(where: str, monkeypatch: pytest.
     wanted = results(attending_gru.AttendingGru.apply(*plain, None), plain)
     monkeypatch.setattr(fused_gru, "failed", set())
     monkeypatch.setattr(fused_gru, where, refuse)
-    with pytest.warns(UserWarning, match=r"does not compile here \(no such instruction\); continuing without"):
+    with pytest.warns(
+        UserWarning, match=r"does not compile here \(no such instruction\); continuing without"
+    ):
         found = results(fused_gru.run(tuple(inputs), None, torch.float32), inputs)
     for one, two in zip(found, wanted if where == "advance_back" else [], strict=True):
         assert difference(one, two.double()) < 1e-5
@@ -147,7 +187,15 @@ def test_without_a_kernel_that_does_not_compile(where: str, monkeypatch: pytest.
 def model(dropped: float = 0.0) -> Any:
     torch.manual_seed(0)
     return (
-        Builder({"family": "bahdanau", "dim": 6, "hidden": 8, "dropout": 0.0, "context_dropout": dropped})
+        Builder(
+            {
+                "family": "bahdanau",
+                "dim": 6,
+                "hidden": 8,
+                "dropout": 0.0,
+                "context_dropout": dropped,
+            }
+        )
         .make(Seq2Seq, 30, 30)
         .to(DEVICE)
     )
@@ -166,7 +214,9 @@ def run_model(made: Any, low: bool) -> list[Tensor]:
 @runs
 @pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize("dropped", [0.0, 0.5])
-def test_a_model_runs_on_them_and_learns_the_same(low: bool, dropped: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_runs_on_them_and_learns_the_same(
+    low: bool, dropped: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from saccade.layers.fast import fused_gru
 
     made, kinds, plain = model(dropped), [], fused_gru.run

@@ -22,8 +22,14 @@ from saccade.errors import SaccadeError
 from saccade.training.flops import counter
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-runs = pytest.mark.skipif(missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}")
-TYPES = [(torch.float32, 1e-3), (torch.bfloat16, 1e-2)] if DEVICE.type == "cuda" else [(torch.float32, 1e-3)]
+runs = pytest.mark.skipif(
+    missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}"
+)
+TYPES = (
+    [(torch.float32, 1e-3), (torch.bfloat16, 1e-2)]
+    if DEVICE.type == "cuda"
+    else [(torch.float32, 1e-3)]
+)
 
 
 def lengths(batch: int, keys: int) -> list[int]:
@@ -36,31 +42,70 @@ KINDS: dict[str, Callable[[int, int, int, int], Made]] = {  # of batch, heads, k
     "plain": lambda b, h, k, d: (Mechanism(), None),
     "causal": lambda b, h, k, d: (Mechanism(), masks.causal()),
     "padding": lambda b, h, k, d: (Mechanism(), masks.padding(lengths(b, k))),
-    "causal padding": lambda b, h, k, d: (Mechanism(), masks.causal() & masks.padding(lengths(b, k))),
+    "causal padding": lambda b, h, k, d: (
+        Mechanism(),
+        masks.causal() & masks.padding(lengths(b, k)),
+    ),
     "window": lambda b, h, k, d: (Mechanism(), masks.window(k // 4, 3)),
-    "causal window padding": lambda b, h, k, d: (Mechanism(), masks.window(9) & masks.causal() & masks.padding(lengths(b, k))),
-    "big bird": lambda b, h, k, d: (Mechanism(), masks.blocks(k, 24, window=0, random=1) & masks.padding(lengths(b, k))),
-    "big bird by head": lambda b, h, k, d: (Mechanism(), masks.blocks(k, 24, window=0, random=2, heads=h)),
-    "documents": lambda b, h, k, d: (Mechanism(), masks.documents((torch.arange(b * k) // 30).view(b, k)) & masks.causal()),
-    "a function": lambda b, h, k, d: (Mechanism(), masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 != b)),
+    "causal window padding": lambda b, h, k, d: (
+        Mechanism(),
+        masks.window(9) & masks.causal() & masks.padding(lengths(b, k)),
+    ),
+    "big bird": lambda b, h, k, d: (
+        Mechanism(),
+        masks.blocks(k, 24, window=0, random=1) & masks.padding(lengths(b, k)),
+    ),
+    "big bird by head": lambda b, h, k, d: (
+        Mechanism(),
+        masks.blocks(k, 24, window=0, random=2, heads=h),
+    ),
+    "documents": lambda b, h, k, d: (
+        Mechanism(),
+        masks.documents((torch.arange(b * k) // 30).view(b, k)) & masks.causal(),
+    ),
+    "a function": lambda b, h, k, d: (
+        Mechanism(),
+        masks.where(lambda b, h, i, j: (i + 2 * j + h) % 3 != b),
+    ),
     "alibi": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.causal()),
     "alibi in a window": lambda b, h, k, d: (
         Mechanism(position=positions.Alibi(h)),
         masks.window(30) & masks.causal() & masks.padding(lengths(b, k)),
     ),
-    "alibi to a side": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), masks.window(k, 2)),
+    "alibi to a side": lambda b, h, k, d: (
+        Mechanism(position=positions.Alibi(h)),
+        masks.window(k, 2),
+    ),
     "alibi both sides": lambda b, h, k, d: (Mechanism(position=positions.Alibi(h)), None),
-    "t5": lambda b, h, k, d: (Mechanism(position=positions.T5Buckets(h, 8, 12)), masks.padding(lengths(b, k))),
-    "t5 causal": lambda b, h, k, d: (Mechanism(position=positions.T5Buckets(h, 8, 12, both_sides=False)), masks.causal()),
+    "t5": lambda b, h, k, d: (
+        Mechanism(position=positions.T5Buckets(h, 8, 12)),
+        masks.padding(lengths(b, k)),
+    ),
+    "t5 causal": lambda b, h, k, d: (
+        Mechanism(position=positions.T5Buckets(h, 8, 12, both_sides=False)),
+        masks.causal(),
+    ),
     "t5 documents": lambda b, h, k, d: (
         Mechanism(position=positions.T5Buckets(h, 8, 12)),
         masks.documents((torch.arange(b * k) // 30).view(b, k)),
     ),
     "shaw": lambda b, h, k, d: (Mechanism(position=positions.Shaw(d, 5)), None),
-    "shaw causal": lambda b, h, k, d: (Mechanism(position=positions.Shaw(d, 5)), masks.causal() & masks.padding(lengths(b, k))),
-    "shaw farther than the text": lambda b, h, k, d: (Mechanism(position=positions.Shaw(d, 200)), None),
-    "shaw keys in a window": lambda b, h, k, d: (Mechanism(position=positions.Shaw(d, 5, values=False)), masks.window(8)),
-    "soft-capped": lambda b, h, k, d: (Mechanism(scores.SoftCapped(1.5), position=positions.Alibi(h)), masks.causal()),
+    "shaw causal": lambda b, h, k, d: (
+        Mechanism(position=positions.Shaw(d, 5)),
+        masks.causal() & masks.padding(lengths(b, k)),
+    ),
+    "shaw farther than the text": lambda b, h, k, d: (
+        Mechanism(position=positions.Shaw(d, 200)),
+        None,
+    ),
+    "shaw keys in a window": lambda b, h, k, d: (
+        Mechanism(position=positions.Shaw(d, 5, values=False)),
+        masks.window(8),
+    ),
+    "soft-capped": lambda b, h, k, d: (
+        Mechanism(scores.SoftCapped(1.5), position=positions.Alibi(h)),
+        masks.causal(),
+    ),
     "cosine": lambda b, h, k, d: (Mechanism(scores.Cosine(h)), masks.window(20, 0)),
 }
 
@@ -74,27 +119,43 @@ def shape(name: str) -> tuple[int, int, int, int, int, int]:
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
-    return float((found.detach().double() - expected.detach()).norm() / expected.detach().norm().clamp_min(1e-12))
+    return float(
+        (found.detach().double() - expected.detach()).norm()
+        / expected.detach().norm().clamp_min(1e-12)
+    )
 
 
 def compare(
-    made: Mechanism, mask: Mask | None, sizes: tuple[int, ...], dtype: torch.dtype, most: float, backend: str = "triton"
+    made: Mechanism,
+    mask: Mask | None,
+    sizes: tuple[int, ...],
+    dtype: torch.dtype,
+    most: float,
+    backend: str = "triton",
 ) -> None:
     """Outputs and all gradients, those of parameters too, on the same rounded inputs."""
     batch, heads, shared, queries, keys, width = sizes
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    shapes = [(batch, heads, queries, width), (batch, shared, keys, width), (batch, shared, keys, width)]
+    shapes = [
+        (batch, heads, queries, width),
+        (batch, shared, keys, width),
+        (batch, shared, keys, width),
+    ]
     given, pull = [torch.randn(size).to(dtype) for size in shapes], torch.randn(shapes[0]).to(dtype)
     results = []
     for name, kind in (("eager", torch.float64), (backend, dtype)):
         made.to(DEVICE, torch.float64 if name == "eager" else torch.float32)
         inputs = [x.to(DEVICE, kind).requires_grad_() for x in given]
         output = attend(*inputs, made, mask, backend=name)
-        gradients = torch.autograd.grad(output, [*inputs, *made.parameters()], pull.to(DEVICE, kind))
+        gradients = torch.autograd.grad(
+            output, [*inputs, *made.parameters()], pull.to(DEVICE, kind)
+        )
         results.append((output, *gradients))
     for n, (expected, found) in enumerate(zip(*results, strict=True)):
-        assert difference(found, expected) < most, f"{'output' if not n else f'gradient {n}'} of {sizes} in {dtype}"
+        assert difference(found, expected) < most, (
+            f"{'output' if not n else f'gradient {n}'} of {sizes} in {dtype}"
+        )
 
 
 @runs
@@ -109,8 +170,12 @@ def test_a_kernel_is_eager_forward_and_backward(name: str, dtype: torch.dtype, m
 
 @runs
 @pytest.mark.parametrize("position", [None, positions.Rotary()], ids=["none", "rotary"])
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 17, 33, 16), (1, 2, 1, 40, 23, 20), (1, 1, 1, 34, 33, 16)], ids=str)
-def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...], position: positions.Position | None) -> None:
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 17, 33, 16), (1, 2, 1, 40, 23, 20), (1, 1, 1, 34, 33, 16)], ids=str
+)
+def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(
+    sizes: tuple[int, ...], position: positions.Position | None
+) -> None:
     compare(Mechanism(position=position), None, sizes, torch.float32, 1e-3)
 
 
@@ -136,14 +201,18 @@ def test_dropout_drops_weights_and_the_gradient_knows_which() -> None:
     torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
     pull = torch.randn_like(output)
     for found, wanted in zip(
-        torch.autograd.grad(output, [q, k, v], pull), torch.autograd.grad(expected, [q, k], pull), strict=False
+        torch.autograd.grad(output, [q, k, v], pull),
+        torch.autograd.grad(expected, [q, k], pull),
+        strict=False,
     ):
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 @runs
 @pytest.mark.parametrize("backend", ["triton", "short"])
-def test_the_first_call_draws_no_random_numbers_for_its_backward_kernel(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_call_draws_no_random_numbers_for_its_backward_kernel(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(table[backend], "compiled", set())
     q = torch.randn(1, 1, 8, 16, device=DEVICE, dtype=TYPES[-1][0], requires_grad=True)
     state = torch.cuda.get_rng_state if DEVICE.type == "cuda" else torch.get_rng_state
@@ -169,10 +238,12 @@ def test_operations_of_a_kernel_are_counted_as_eagers_are() -> None:
 def test_a_compiled_function_holds_the_kernel_as_one_operator() -> None:
     made = Mechanism(position=positions.T5Buckets(2, 8, 12)).to(DEVICE)
     q, k, v = (torch.randn(1, 2, 20, 16, device=DEVICE, requires_grad=True) for _ in range(3))
-    run = lambda *qkv: attend(*qkv, made, masks.causal(), backend="triton")  # noqa: E731
+    run = lambda *qkv: attend(*qkv, made, masks.causal(), backend="triton")
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
     inputs = [q, k, v, made.position.table]
-    plain, found = (torch.autograd.grad(one(q, k, v).square().sum(), inputs) for one in (run, compiled))
+    plain, found = (
+        torch.autograd.grad(one(q, k, v).square().sum(), inputs) for one in (run, compiled)
+    )
     for one, other in zip(found, plain, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -195,14 +266,24 @@ LINE = "it counts positions from the first key"
 REFUSALS: list[tuple[str, Mechanism, dict[str, object]]] = [
     ("the score is not a dot product, plain or soft-capped", Mechanism(Bent()), {}),
     ("it knows ALiBi, T5 and Shaw alone", Mechanism(position=Steeper(2)), {}),
-    ("it has no dropout on weights by which vectors", Mechanism(position=positions.Shaw(16, 3)), {"dropout": 0.5}),
-    (LINE, Mechanism(position=positions.Alibi(2)), {"positions": Positions(torch.arange(5) * 2, torch.arange(5))}),
+    (
+        "it has no dropout on weights by which vectors",
+        Mechanism(position=positions.Shaw(16, 3)),
+        {"dropout": 0.5},
+    ),
+    (
+        LINE,
+        Mechanism(position=positions.Alibi(2)),
+        {"positions": Positions(torch.arange(5) * 2, torch.arange(5))},
+    ),
 ]
 
 
 @runs
 @pytest.mark.parametrize(("reason", "made", "more"), REFUSALS, ids=[case[0] for case in REFUSALS])
-def test_what_a_kernel_does_not_know_is_refused_with_its_reason(reason: str, made: Mechanism, more: dict[str, object]) -> None:
+def test_what_a_kernel_does_not_know_is_refused_with_its_reason(
+    reason: str, made: Mechanism, more: dict[str, object]
+) -> None:
     q, k, v = (torch.randn(1, 2, 5, 16, device=DEVICE) for _ in range(3))
     with pytest.raises(SaccadeError, match=f"backend 'triton' refuses: .*{reason}"):
         attend(q, k, v, made.to(DEVICE), backend="triton", **more)  # type: ignore[arg-type]
@@ -211,7 +292,9 @@ def test_what_a_kernel_does_not_know_is_refused_with_its_reason(reason: str, mad
 @runs
 def test_gradients_of_gradients_are_refused() -> None:
     q, of_output = (torch.randn(1, 1, 16, 16, device=DEVICE, requires_grad=True) for _ in range(2))
-    (slope,) = torch.autograd.grad(attend(q, q, q, backend="triton"), q, of_output, create_graph=True)
+    (slope,) = torch.autograd.grad(
+        attend(q, q, q, backend="triton"), q, of_output, create_graph=True
+    )
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.sum().backward()
 
@@ -231,7 +314,9 @@ class Compiled:
         return lambda *given, **_: self.anew.append((grid, given)) or self
 
 
-def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     launch = pytest.importorskip("saccade.core.kernels.launch")
     monkeypatch.setattr(launch, "made", {})
     monkeypatch.setattr(launch, "configs", lambda *_: [(32, 16, 4, 1)])
@@ -240,7 +325,9 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
     def run(x: Tensor, **extras: Any) -> tuple[int, int]:
         more, lengths = launch.Extras(**extras), extras.get("lengths")
         given = launch.describe(x, q, q, *more[:8])
-        launch.launch(kernel, "forward", (x, q, q, q, lengths), (x, q, q, q), given, launch.Options(1.0), more)
+        launch.launch(
+            kernel, "forward", (x, q, q, q, lengths), (x, q, q, q), given, launch.Options(1.0), more
+        )
         return len(kernel.anew), len(kernel.again)
 
     assert run(q) == (1, 0)
@@ -252,7 +339,9 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
     assert run(torch.zeros(q.numel() + 1)[1:].view_as(q)) == (3, 1), "not where Triton expects it"
     assert run(q, lengths=torch.ones(2)) == (4, 1)
     assert run(q, lengths=torch.ones(2)) == (4, 2)
-    assert run(q, lengths=torch.ones(2, device="meta")) == (5, 2), "an address on another device is never passed"
+    assert run(q, lengths=torch.ones(2, device="meta")) == (5, 2), (
+        "an address on another device is never passed"
+    )
     assert run(q, lengths=torch.ones(2, device="meta")) == (6, 2)
 
 
@@ -271,10 +360,17 @@ class Runner:
         self.ways.append(("directly", given))
 
 
-def test_a_kernel_is_launched_directly_unless_a_profiler_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    launch, knobs = pytest.importorskip("saccade.core.kernels.launch"), pytest.importorskip("triton.knobs")
+def test_a_kernel_is_launched_directly_unless_a_profiler_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launch, knobs = (
+        pytest.importorskip("saccade.core.kernels.launch"),
+        pytest.importorskip("triton.knobs"),
+    )
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 3, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 10 + device, raising=False)
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda device: 10 + device, raising=False
+    )
     kernel = Runner()
     run, hook = launch.launcher(kernel, (5, 1, 1)), lambda about: None
     run(1, 2)

@@ -21,7 +21,9 @@ from saccade.models.builder import Builder
 from saccade.models.protocols import AttendingEncoder, CausalLM, Seq2Seq
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytestmark = pytest.mark.skipif(not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter")
+pytestmark = pytest.mark.skipif(
+    not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter"
+)
 TYPES = [torch.float32, torch.bfloat16]
 
 
@@ -57,7 +59,9 @@ def tensors(*sizes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
 @pytest.mark.parametrize("centered", [True, False], ids=["layer", "rms"])
 @pytest.mark.parametrize("drop", [0.0, 0.3])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype, centered: bool, drop: float, seed: int) -> None:
+def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(
+    dtype: torch.dtype, centered: bool, drop: float, seed: int
+) -> None:
     """Of x by itself, and of x with a part: what follows the second sum reads its norm and, by what carries its gradient, the sum."""
     from saccade.core.kernels.add_norm import Stream, add_norm
 
@@ -83,9 +87,13 @@ def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype
         normed = [F.layer_norm(one, (width,), wide[3], wide[4], 1e-5) for one in (wide[0], total)]
     else:
         normed = [F.rms_norm(one, (width,), wide[3], 1e-5) for one in (wide[0], total)]
-    wanted = torch.autograd.grad([*normed, total], wide[: len(wanted_grad)], [one.double() for one in pulls])
+    wanted = torch.autograd.grad(
+        [*normed, total], wide[: len(wanted_grad)], [one.double() for one in pulls]
+    )
     most = 1e-5 if dtype == torch.float32 else 1e-2
-    for one, other in zip((first, second, stream.numbers, *grads), (*normed, total, *wanted), strict=True):
+    for one, other in zip(
+        (first, second, stream.numbers, *grads), (*normed, total, *wanted), strict=True
+    ):
         close(one, other, most)
 
 
@@ -93,7 +101,9 @@ def test_a_sum_and_its_norm_have_the_gradients_of_the_formula(dtype: torch.dtype
 @pytest.mark.parametrize("drop", [0.0, 0.4])
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu tanh", "swish"])
-def test_an_activation_has_the_gradients_of_the_formula(dtype: torch.dtype, drop: float, biased: bool, name: str) -> None:
+def test_an_activation_has_the_gradients_of_the_formula(
+    dtype: torch.dtype, drop: float, biased: bool, name: str
+) -> None:
     from saccade.core.kernels.activations import activate
 
     torch.manual_seed(len(name))
@@ -130,7 +140,9 @@ def test_a_loss_turns_logits_into_their_gradient(
     target = torch.randint(1, vocab, (9,), device=DEVICE)
     target[0], target[4] = 3, 0
     wide = logits.double().requires_grad_()
-    wanted = F.cross_entropy(wide, target, ignore_index=0, label_smoothing=smoothing, reduction="none")
+    wanted = F.cross_entropy(
+        wide, target, ignore_index=0, label_smoothing=smoothing, reduction="none"
+    )
     [slope] = torch.autograd.grad(wanted.sum(), wide)
     found = logit_losses.losses_and_slopes(logits, target, 0, smoothing)
     close(found, wanted, 1e-5)
@@ -141,26 +153,35 @@ def test_a_loss_turns_logits_into_their_gradient(
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("widths", [(24, 24, 24), (130, 8, 200)], ids=str)
 @pytest.mark.parametrize("rows", [3, 300])
-def test_parts_of_a_product_have_its_gradients(dtype: torch.dtype, widths: tuple[int, int, int], rows: int) -> None:
+def test_parts_of_a_product_have_its_gradients(
+    dtype: torch.dtype, widths: tuple[int, int, int], rows: int
+) -> None:
     torch.manual_seed(rows)
     x, weight, bias = tensors((2, rows, 40), (sum(widths), 40), (sum(widths),), dtype=dtype)
     found = kernels.affine_parts(x, weight, bias, widths)
     assert found[0].grad_fn.name() == "ThreePartsBackward"  # type: ignore[union-attr]
     wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
     wanted = F.linear(*wide).split(widths, -1)
-    pulls = [torch.randn(one.shape, device=DEVICE).to(dtype).transpose(0, 1).contiguous().transpose(0, 1) for one in found]
+    pulls = [
+        torch.randn(one.shape, device=DEVICE).to(dtype).transpose(0, 1).contiguous().transpose(0, 1)
+        for one in found
+    ]
     grads = torch.autograd.grad(found, [x, weight, bias], pulls)
     others = torch.autograd.grad(wanted, wide, [pull.double() for pull in pulls])
     for one, other in zip((*found, *grads), (*wanted, *others), strict=True):
         close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
-    read = torch.autograd.grad(kernels.affine_parts(x, weight, bias, widths)[1].sum(), bias)[0]  # nobody reads the others
+    read = torch.autograd.grad(kernels.affine_parts(x, weight, bias, widths)[1].sum(), bias)[
+        0
+    ]  # nobody reads the others
     close(read[widths[0] : -widths[2]], torch.full((widths[1],), 2.0 * rows, device=DEVICE), 1e-2)
     assert not read[: widths[0]].any()
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("width", [2, 12, 64])
-def test_rotations_are_those_of_the_formula(dtype: torch.dtype, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotations_are_those_of_the_formula(
+    dtype: torch.dtype, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(width)
     packed = torch.randn(2, 37, 3, width, device=DEVICE).to(dtype).requires_grad_()
     x, at = packed.transpose(1, 2), positions.Positions.line(37, 37, DEVICE)
@@ -187,12 +208,16 @@ def test_the_gradient_of_a_bias_is_a_sum_over_rows(dtype: torch.dtype, rows: int
     wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
     wanted = F.linear(*wide)
     found = (output, *torch.autograd.grad(output, [x, weight, bias], pull))
-    for one, other in zip(found, (wanted, *torch.autograd.grad(wanted, wide, pull.double())), strict=True):
+    for one, other in zip(
+        found, (wanted, *torch.autograd.grad(wanted, wide, pull.double())), strict=True
+    ):
         close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_head_finds_the_same_loss_by_the_kernel(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_finds_the_same_loss_by_the_kernel(
+    smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from saccade.layers.fast.cross_entropy import NegativeLosses
 
     torch.manual_seed(0)
@@ -213,9 +238,15 @@ LM = {"family": "transformer-decoder", "dim": 24, "hidden": 40, "depth": 2, "hea
 MODELS: dict[str, tuple[dict[str, Any], Any]] = {
     "language": (LM, CausalLM),
     "relu": ({**LM, "feedforward": "mlp"}, CausalLM),
-    "rms": ({**LM, "norm": "rms", "feedforward": {"activation": {"name": "gelu", "tanh": True}}}, CausalLM),
+    "rms": (
+        {**LM, "norm": "rms", "feedforward": {"activation": {"name": "gelu", "tanh": True}}},
+        CausalLM,
+    ),
     "gated": ({**LM, "feedforward": "swiglu"}, CausalLM),
-    "experts": ({**LM, "feedforward": {"name": "experts", "count": 2, "activation": "gelu"}}, CausalLM),
+    "experts": (
+        {**LM, "feedforward": {"name": "experts", "count": 2, "activation": "gelu"}},
+        CausalLM,
+    ),
     "shared": ({**LM, "stack": "shared"}, CausalLM),
     "light": ({**LM, "mixer": "light-convolution"}, CausalLM),
     "rotary": ({**LM, "position": "rotary"}, CausalLM),
@@ -236,27 +267,46 @@ MODELS: dict[str, tuple[dict[str, Any], Any]] = {
 def model_of(name: str, **more: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
     settings, kind = MODELS[name]
     torch.manual_seed(3)
-    model = Builder({**settings, **more}).make(kind, *((30, 30) if kind is Seq2Seq else (30,))).to(DEVICE)
+    model = (
+        Builder({**settings, **more})
+        .make(kind, *((30, 30) if kind is Seq2Seq else (30,)))
+        .to(DEVICE)
+    )
     for parameter in model.parameters():  # no bias and no gain as they start
         nn.init.normal_(parameter, std=0.1)
-    tokens, lengths = torch.randint(4, 30, (3, 9), device=DEVICE), torch.tensor([9, 4, 7], device=DEVICE)
-    return model, {CausalLM: (tokens,), Seq2Seq: (tokens, lengths, tokens.flip(0)), AttendingEncoder: (tokens, lengths)}[kind]
+    tokens, lengths = (
+        torch.randint(4, 30, (3, 9), device=DEVICE),
+        torch.tensor([9, 4, 7], device=DEVICE),
+    )
+    return model, {
+        CausalLM: (tokens,),
+        Seq2Seq: (tokens, lengths, tokens.flip(0)),
+        AttendingEncoder: (tokens, lengths),
+    }[kind]
 
 
-def pass_through(model: nn.Module, inputs: tuple[Tensor, ...], autocast: bool = False) -> list[Tensor]:
+def pass_through(
+    model: nn.Module, inputs: tuple[Tensor, ...], autocast: bool = False
+) -> list[Tensor]:
     """The output, and the gradients of all parameters."""
     with torch.autocast(DEVICE.type, torch.bfloat16, enabled=autocast):
         output = model(*inputs).float()
     torch.manual_seed(5)
     loss = (output * torch.randn(output.shape, device=DEVICE)).sum()
-    return [output.detach(), *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)]
+    return [
+        output.detach(),
+        *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True),
+    ]
 
 
 # in 16 bits another hidden unit may be above 0, which is a matter of rounding
 @pytest.mark.parametrize(
-    ("name", "autocast"), [(name, low) for name in MODELS for low in (False, True) if name != "relu" or not low]
+    ("name", "autocast"),
+    [(name, low) for name in MODELS for low in (False, True) if name != "relu" or not low],
 )
-def test_a_stack_computes_what_its_definition_says(name: str, autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_computes_what_its_definition_says(
+    name: str, autocast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, inputs = model_of(name)
     runs = list[bool]()
     plain_run = fused_stack.run
@@ -269,7 +319,9 @@ def test_a_stack_computes_what_its_definition_says(name: str, autocast: bool, mo
     largest = max(float(one.norm()) for one in wanted[1:] if one is not None)
     for one, other, exact in zip(found, plain, wanted, strict=True):
         assert (one is None) == (exact is None)
-        if one is not None and float(exact.norm()) > 1e-3 * largest:  # a key's bias has no gradient but rounding
+        if (
+            one is not None and float(exact.norm()) > 1e-3 * largest
+        ):  # a key's bias has no gradient but rounding
             # gradients of sums are in 16 bits here; the interpreter cuts bits off where a GPU rounds, so that they become smaller with each sum
             least = 1e-4 if not autocast else 2e-2 if kernels.interpreted() else 4e-3
             close(one, exact, least + 3 * apart(other, exact))
@@ -286,7 +338,9 @@ def test_dropout_drops_its_share_and_is_drawn_anew() -> None:
     same = [pass_through(model.eval(), inputs)[0] for _ in range(2)]
     assert torch.equal(*same)
     assert not kernels.failed
-    assert all(parameter.grad is None for parameter in model.parameters())  # what was tried first left nothing
+    assert all(
+        parameter.grad is None for parameter in model.parameters()
+    )  # what was tried first left nothing
 
 
 class OwnBlock(Block):
@@ -313,7 +367,9 @@ def test_parts_of_ones_own_are_run_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     stack.block(1).around_mixer.__class__ = OwnResidual
     assert not fused_stack.is_plain(stack)
     stack.block(1).around_mixer.__class__ = PreNorm
-    stack.block(1).feedforward.forward = lambda x: 0 * x  # put on a part itself, which keeps its class
+    stack.block(1).feedforward.forward = lambda x: (
+        0 * x
+    )  # put on a part itself, which keeps its class
     assert not fused_stack.is_plain_mlp(stack.block(1).feedforward)
     assert not model(*inputs).isnan().any()
     del stack.block(1).feedforward.forward
@@ -339,8 +395,12 @@ def test_a_compiled_model_holds_the_kernels_as_operators() -> None:
     all_close(pass_through(compiled, inputs), plain, 1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # what torch 2.11 does itself
-def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # what torch 2.11 does itself
+def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from saccade.layers.fast import cross_entropy
     from saccade.training.losses import Batch, batch_loss
 

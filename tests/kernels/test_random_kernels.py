@@ -14,14 +14,18 @@ from saccade.core.kernels import missing
 
 COUNT = 24
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-runs = pytest.mark.skipif(missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}")
+runs = pytest.mark.skipif(
+    missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}"
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*encountered in:RuntimeWarning"
 )  # NumPy's in Triton's interpreter, of masked numbers
 
 
-def known(draw: random.Random, heads: int, wide: tuple[int, int, int]) -> tuple[Mechanism, tuple[str, str, str]]:
+def known(
+    draw: random.Random, heads: int, wide: tuple[int, int, int]
+) -> tuple[Mechanism, tuple[str, str, str]]:
     """Parts of which the kernels know at least the score and the normalizer."""
     while True:
         made, names = draw_parts(draw, heads, wide)
@@ -37,7 +41,12 @@ def draw(seed: int) -> Case:
     """The first of a seed's cases that a kernel runs."""
     dtypes: Any = (torch.float32,) if DEVICE.type == "cpu" else (torch.float32, torch.bfloat16)
     for attempt in range(100):
-        case = draw_case(seed + 100_000 * attempt, largest=40 if DEVICE.type == "cpu" else 520, dtypes=dtypes, parts=known)
+        case = draw_case(
+            seed + 100_000 * attempt,
+            largest=40 if DEVICE.type == "cpu" else 520,
+            dtypes=dtypes,
+            parts=known,
+        )
         case = case.to(case.q.dtype, DEVICE)
         if kernels_of(case):
             return case

@@ -34,7 +34,14 @@ NAMES = [
 def shape(name: str) -> tuple[int, int, int, int, int, int]:
     draw = random.Random("short" + name)
     keys = draw.randint(5, 64)
-    return draw.choice([1, 3]), 2, 2, draw.choice([keys, draw.randint(2, keys)]), keys, draw.choice([8, 16, 24, 40])
+    return (
+        draw.choice([1, 3]),
+        2,
+        2,
+        draw.choice([keys, draw.randint(2, keys)]),
+        keys,
+        draw.choice([8, 16, 24, 40]),
+    )
 
 
 @runs
@@ -48,10 +55,14 @@ def test_a_kernel_is_eager_forward_and_backward(name: str, dtype: torch.dtype, m
 
 @runs
 @pytest.mark.parametrize(
-    "sizes", [(1, 1, 1, 2, 64, 16), (2, 1, 1, 64, 3, 128), (70, 2, 2, 16, 16, 32), (1, 2, 2, 9, 8, 16)], ids=str
+    "sizes",
+    [(1, 1, 1, 2, 64, 16), (2, 1, 1, 64, 3, 128), (70, 2, 2, 16, 16, 32), (1, 2, 2, 9, 8, 16)],
+    ids=str,
 )
 @pytest.mark.parametrize("position", ["none", "alibi", "t5"])
-def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(sizes: tuple[int, ...], position: str) -> None:
+def test_a_kernel_runs_with_more_and_fewer_queries_than_keys(
+    sizes: tuple[int, ...], position: str
+) -> None:
     made = Mechanism() if position == "none" else KINDS[position](*sizes[:2], sizes[4], sizes[5])[0]
     compare(made, None, sizes, TYPE, MOST, backend="short")
 
@@ -81,8 +92,12 @@ def test_windows_have_their_bias_and_their_mask(shifted: bool) -> None:
 def test_dropout_drops_weights_and_the_gradient_knows_which() -> None:
     torch.manual_seed(0)
     n = 48
-    q, k = (torch.randn(1, 1, n, 16, device=DEVICE, dtype=TYPE, requires_grad=True) for _ in range(2))
-    v = torch.eye(n, device=DEVICE, dtype=TYPE)[None, None].requires_grad_()  # the output is the weights
+    q, k = (
+        torch.randn(1, 1, n, 16, device=DEVICE, dtype=TYPE, requires_grad=True) for _ in range(2)
+    )
+    v = torch.eye(n, device=DEVICE, dtype=TYPE)[
+        None, None
+    ].requires_grad_()  # the output is the weights
     output = attend(q, k, v, mask=masks.causal(), dropout=0.4, backend="short")
     whole = attend(q, k, v, mask=masks.causal(), backend="eager")
     kept = (output != 0).to(q.dtype)
@@ -104,13 +119,27 @@ def test_heads_side_by_side_stay_so() -> None:
     assert difference(output, attend(q, k, v, backend="eager").double()) < MOST
 
 
-REFUSED: dict[str, tuple[tuple[int, int, int, int], Callable[[], tuple[Mechanism, Mask | None]], str]] = {
+REFUSED: dict[
+    str, tuple[tuple[int, int, int, int], Callable[[], tuple[Mechanism, Mask | None]], str]
+] = {
     "long": ((1, 2, 65, 16), lambda: (Mechanism(), None), "64 queries and keys at most, got 65"),
     "wide": ((1, 2, 8, 160), lambda: (Mechanism(), None), "128 wide at most"),
     "one": ((1, 2, 1, 16), lambda: (Mechanism(), None), "one query"),
-    "mask": ((1, 2, 8, 16), lambda: (Mechanism(), masks.where(lambda b, h, i, j: j != h)), "mask is more than"),
-    "shaw": ((1, 2, 8, 16), lambda: (Mechanism(position=positions.Shaw(16, 3)), None), "position adds to the values"),
-    "relu": ((1, 2, 8, 16), lambda: (Mechanism(normalize=normalizers.Relu()), None), "normalizer is not softmax"),
+    "mask": (
+        (1, 2, 8, 16),
+        lambda: (Mechanism(), masks.where(lambda b, h, i, j: j != h)),
+        "mask is more than",
+    ),
+    "shaw": (
+        (1, 2, 8, 16),
+        lambda: (Mechanism(position=positions.Shaw(16, 3)), None),
+        "position adds to the values",
+    ),
+    "relu": (
+        (1, 2, 8, 16),
+        lambda: (Mechanism(normalize=normalizers.Relu()), None),
+        "normalizer is not softmax",
+    ),
 }
 
 
@@ -145,12 +174,16 @@ def test_operations_are_counted() -> None:
 @runs
 def test_a_compiled_function_holds_the_kernel_as_one_operator() -> None:
     made = Mechanism(position=positions.T5Buckets(2, 8, 12)).to(DEVICE)
-    q, k, v = (torch.randn(3, 2, 20, 16, device=DEVICE, dtype=TYPE, requires_grad=True) for _ in range(3))
+    q, k, v = (
+        torch.randn(3, 2, 20, 16, device=DEVICE, dtype=TYPE, requires_grad=True) for _ in range(3)
+    )
     lengths = torch.tensor([20, 3, 9], device=DEVICE)
-    run = lambda *qkv: attend(*qkv, made, masks.causal() & masks.padding(lengths), backend="short")  # noqa: E731
+    run = lambda *qkv: attend(*qkv, made, masks.causal() & masks.padding(lengths), backend="short")
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
     inputs = [q, k, v, made.position.table]
-    plain, found = (torch.autograd.grad(one(q, k, v).square().sum(), inputs) for one in (run, compiled))
+    plain, found = (
+        torch.autograd.grad(one(q, k, v).square().sum(), inputs) for one in (run, compiled)
+    )
     for one, other in zip(found, plain, strict=True):
         assert difference(one, other.double()) < MOST
 

@@ -13,7 +13,9 @@ from saccade.models.builder import Builder
 from saccade.models.protocols import Seq2Seq
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytestmark = pytest.mark.skipif(not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter")
+pytestmark = pytest.mark.skipif(
+    not available(DEVICE), reason="there is neither a GPU nor Triton's interpreter"
+)
 TYPES = [torch.float32, torch.bfloat16]
 
 
@@ -38,8 +40,13 @@ def test_new_keys_are_kept_and_all_so_far_are_read(
     pair = qkv[:, heads * groups * width :].view(rows, 2, heads, width)
     wanted_cache[:, position] = pair
     query = qkv[:, : heads * groups * width].view(rows, heads * groups, 1, width)
-    keys, values = (wanted_cache[:, : position + 1, n].transpose(1, 2).repeat_interleave(groups, 1) for n in (0, 1))
-    wanted = F.scaled_dot_product_attention(query.double(), keys.double(), values.double(), scale=0.3)
+    keys, values = (
+        wanted_cache[:, : position + 1, n].transpose(1, 2).repeat_interleave(groups, 1)
+        for n in (0, 1)
+    )
+    wanted = F.scaled_dot_product_attention(
+        query.double(), keys.double(), values.double(), scale=0.3
+    )
     found = read_own(qkv, cache, torch.tensor([position], device=DEVICE), groups, 0.3)
     close(found, wanted.reshape(rows, -1))
     assert torch.equal(cache, wanted_cache)
@@ -51,7 +58,13 @@ def test_new_keys_are_kept_and_all_so_far_are_read(
     [(3, 1, 2, 1, 16, 7), (2, 5, 2, 2, 40, 33), (2, 4, 1, 1, 64, 64)],
 )
 def test_rows_read_the_memory_of_their_sentence(
-    dtype: torch.dtype, sentences: int, beams: int, heads: int, groups: int, width: int, columns: int
+    dtype: torch.dtype,
+    sentences: int,
+    beams: int,
+    heads: int,
+    groups: int,
+    width: int,
+    columns: int,
 ) -> None:
     from saccade.core.kernels.decode_step import read_memory
 
@@ -59,7 +72,9 @@ def test_rows_read_the_memory_of_their_sentence(
     room = torch.randn(2, sentences, heads, columns + 5, width, device=DEVICE).to(dtype)
     keys, values = room[0, :, :, :columns], room[1, :, :, :columns]
     lengths = torch.randint(1, columns + 1, (sentences,), device=DEVICE)
-    hidden = torch.where(torch.arange(columns, device=DEVICE) < lengths[:, None], 0.0, float("-inf"))[:, None, None].to(dtype)
+    hidden = torch.where(
+        torch.arange(columns, device=DEVICE) < lengths[:, None], 0.0, float("-inf")
+    )[:, None, None].to(dtype)
     q = query.view(sentences, beams, heads * groups, width).transpose(1, 2).double()
     all_keys, all_values = (x.repeat_interleave(groups, 1).double() for x in (keys, values))
     wanted = F.scaled_dot_product_attention(q, all_keys, all_values, hidden.double(), scale=0.2)
@@ -79,12 +94,22 @@ def test_sum_and_norm(dtype: torch.dtype, dim: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize(("vocab", "top", "never"), [(13, 1, []), (50, 10, [0, 2, 3]), (1500, 6, [7]), (8, 8, [])])
-def test_the_best_tokens_and_their_log_probabilities(dtype: torch.dtype, vocab: int, top: int, never: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("vocab", "top", "never"), [(13, 1, []), (50, 10, [0, 2, 3]), (1500, 6, [7]), (8, 8, [])]
+)
+def test_the_best_tokens_and_their_log_probabilities(
+    dtype: torch.dtype, vocab: int, top: int, never: list[int]
+) -> None:
     from saccade.core.kernels.decode_step import best_tokens
 
-    logits = torch.stack([torch.randperm(vocab) for _ in range(5)]).to(DEVICE).to(dtype) / 16  # none are equal, but for rounding
-    wanted = logits.float().log_softmax(-1).index_fill(1, torch.tensor(never, dtype=torch.long, device=DEVICE), float("-inf"))
+    logits = (
+        torch.stack([torch.randperm(vocab) for _ in range(5)]).to(DEVICE).to(dtype) / 16
+    )  # none are equal, but for rounding
+    wanted = (
+        logits.float()
+        .log_softmax(-1)
+        .index_fill(1, torch.tensor(never, dtype=torch.long, device=DEVICE), float("-inf"))
+    )
     values, tokens = best_tokens(logits, torch.tensor(never, dtype=torch.long, device=DEVICE), top)
     torch.testing.assert_close(values, wanted.topk(top, -1).values, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(wanted.gather(1, tokens), values, rtol=1e-5, atol=1e-5)
@@ -95,12 +120,21 @@ def test_what_was_chosen_is_noted() -> None:
     from saccade.core.kernels.decode_step import note_best
 
     rows, room = 5, 4
-    position, alive = torch.tensor([1], device=DEVICE), torch.zeros(1, dtype=torch.long, device=DEVICE)
+    position, alive = (
+        torch.tensor([1], device=DEVICE),
+        torch.zeros(1, dtype=torch.long, device=DEVICE),
+    )
     chosen = torch.zeros(room, 3, rows, 1, dtype=torch.long, device=DEVICE)
     kept = torch.zeros(room, 2, rows, 1, device=DEVICE)
-    last, limits = torch.zeros(rows, dtype=torch.long, device=DEVICE), torch.tensor([9, 9, 2, 9, 9], device=DEVICE)
+    last, limits = (
+        torch.zeros(rows, dtype=torch.long, device=DEVICE),
+        torch.tensor([9, 9, 2, 9, 9], device=DEVICE),
+    )
     done = torch.tensor([False, False, False, True, False], device=DEVICE)
-    tokens, values = torch.tensor([[5], [3], [6], [7], [8]], device=DEVICE), torch.arange(5.0, device=DEVICE).view(5, 1)
+    tokens, values = (
+        torch.tensor([[5], [3], [6], [7], [8]], device=DEVICE),
+        torch.arange(5.0, device=DEVICE).view(5, 1),
+    )
     note_best(values, tokens, position, chosen, kept, last, limits, done, alive, eos=3)
     assert done.tolist() == [False, True, True, True, False]
     assert (position.tolist(), alive.tolist(), last.tolist()) == ([2], [2], [5, 3, 6, 7, 8])
@@ -117,11 +151,16 @@ def test_keys_are_read_from_the_rows_that_wrote_them(dtype: torch.dtype) -> None
     rows, room, heads, width, position = 4, 48, 2, 16, 37
     cache = torch.randn(rows, room, 2, heads, width, device=DEVICE).to(dtype)
     origins = torch.randint(rows, (rows, room), device=DEVICE, dtype=torch.int32)
-    qkv, at = torch.randn(rows, 3 * heads * width, device=DEVICE).to(dtype), torch.tensor([position], device=DEVICE)
+    qkv, at = (
+        torch.randn(rows, 3 * heads * width, device=DEVICE).to(dtype),
+        torch.tensor([position], device=DEVICE),
+    )
     copied = cache[origins.long(), torch.arange(room, device=DEVICE)].contiguous()
     found, wanted = read_own(qkv, cache, at, 1, 0.3, origins), read_own(qkv, copied, at, 1, 0.3)
     assert torch.equal(found, wanted)
-    assert torch.equal(cache[:, position], copied[:, position]), "the new ones are written to a row's own cache"
+    assert torch.equal(cache[:, position], copied[:, position]), (
+        "the new ones are written to a row's own cache"
+    )
 
 
 @pytest.mark.parametrize("residual", ["post-norm", "pre-norm"])
@@ -132,14 +171,36 @@ def test_decoding_by_kernels_chooses_the_same_tokens(
 ) -> None:
     """Of three sentences some end before the others, and these continue in smaller buffers."""
     torch.manual_seed(0)
-    sizes = {"dim": 16, "hidden": 24, "depth": 1, "heads": 2, "kv_heads": 1 if search == "beam" else 2, "dropout": 0.0}
-    model = Builder({"family": "transformer", "residual": residual, **sizes}).make(Seq2Seq, 14, 14).eval().to(DEVICE)
-    source, lengths = torch.randint(4, 14, (count, 5), device=DEVICE), torch.tensor([5, 2, 3][:count], device=DEVICE)
+    sizes = {
+        "dim": 16,
+        "hidden": 24,
+        "depth": 1,
+        "heads": 2,
+        "kv_heads": 1 if search == "beam" else 2,
+        "dropout": 0.0,
+    }
+    model = (
+        Builder({"family": "transformer", "residual": residual, **sizes})
+        .make(Seq2Seq, 14, 14)
+        .eval()
+        .to(DEVICE)
+    )
+    source, lengths = (
+        torch.randint(4, 14, (count, 5), device=DEVICE),
+        torch.tensor([5, 2, 3][:count], device=DEVICE),
+    )
     monkeypatch.setattr(gpu_loop, "on_cpu", True)
 
     def decoded() -> list[list[tuple[int, ...]]]:
-        how = Sample(2, 3, (0, 2), temperature=0.0) if search == "greedy" else Beam(2, 3, (0, 2), width=3)
-        return [[tuple(one.tokens) for one in each] for each in decode(model, source, lengths, how, [4, 12, 2][-count:])]
+        how = (
+            Sample(2, 3, (0, 2), temperature=0.0)
+            if search == "greedy"
+            else Beam(2, 3, (0, 2), width=3)
+        )
+        return [
+            [tuple(one.tokens) for one in each]
+            for each in decode(model, source, lengths, how, [4, 12, 2][-count:])
+        ]
 
     found = decoded()
     engine = engine_of(model, len(source))
@@ -156,9 +217,13 @@ def test_a_row_times_a_matrix(inputs: int, outputs: int, biased: bool, relu: boo
 
     x, weight = torch.randn(1, inputs, device=DEVICE), torch.randn(outputs, inputs, device=DEVICE)
     bias = torch.randn(outputs, device=DEVICE) if biased else None
-    wanted = torch.nn.functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    wanted = torch.nn.functional.linear(
+        x.double(), weight.double(), None if bias is None else bias.double()
+    )
     found = multiply_row(x, weight, bias, relu)
-    torch.testing.assert_close(found.double(), wanted.relu() if relu else wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        found.double(), wanted.relu() if relu else wanted, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_tanh_again_and_again() -> None:

@@ -51,9 +51,23 @@ def synthesizer_loop(layer: Synthesizer, x: Tensor, causal: bool, lengths: list[
             for h in range(layer.heads):
                 fits = []
                 for m in seen:
-                    own, dot = own_score(layer, q[b, n, h], h, n, m), q[b, n, h] @ k[b, m, h] / width**0.5
-                    fits.append(own if not plus else own + dot if share is None else share * own + (1 - share) * dot)
-                heads.append(sum(w * v[b, m, h] for w, m in zip(torch.stack(fits).softmax(0), seen, strict=True)))
+                    own, dot = (
+                        own_score(layer, q[b, n, h], h, n, m),
+                        q[b, n, h] @ k[b, m, h] / width**0.5,
+                    )
+                    fits.append(
+                        own
+                        if not plus
+                        else own + dot
+                        if share is None
+                        else share * own + (1 - share) * dot
+                    )
+                heads.append(
+                    sum(
+                        w * v[b, m, h]
+                        for w, m in zip(torch.stack(fits).softmax(0), seen, strict=True)
+                    )
+                )
             found[b, n] = layer.out(torch.cat(heads))
     return found
 

@@ -37,7 +37,9 @@ def test_clusters_grow_and_cover_every_token_of_any_vocabulary() -> None:
         for count in (2, 3, 7):
             for growth in (1.0, 3.0, 100.0):
                 found = clusters_of(vocab, count, growth)
-                assert [token for first, end in found for token in range(first, end)] == list(range(vocab))
+                assert [token for first, end in found for token in range(first, end)] == list(
+                    range(vocab)
+                )
                 assert 2 <= len(found) <= count
                 assert all(end > first for first, end in found)
 
@@ -48,9 +50,16 @@ def test_clusters_and_widths_may_be_listed() -> None:
     assert clusters_of(40, 3, [2.5, 2.5]) == clusters_of(40, 3, 2.5)
     with torch.device("meta"):
         made = Adaptive(32128, 768, growth=[2.4, 3.5833], factor=[3, 4])
-    assert [tuple(one.weight.shape) for one in made.tables] == [(2500, 768), (6000, 256), (23628, 64)]
+    assert [tuple(one.weight.shape) for one in made.tables] == [
+        (2500, 768),
+        (6000, 256),
+        (23628, 64),
+    ]
     for wrong, sentence in (
-        ({"growth": [2.0]}, r"growth lists 1 numbers, and 2 clusters follow the first; list one for each of these"),
+        (
+            {"growth": [2.0]},
+            r"growth lists 1 numbers, and 2 clusters follow the first; list one for each of these",
+        ),
         ({"factor": [2, 2, 2]}, r"factor lists 3 numbers, and 2 clusters follow the first"),
     ):
         with pytest.raises(SaccadeError, match=sentence):
@@ -75,13 +84,17 @@ def test_ids_of_words_and_characters_are_in_the_order_of_their_counts() -> None:
         assert counts == sorted(counts, reverse=True), kind
     bpe = Vocabulary.train(lines * 3, "bpe", size=300)
     assert all(len(bpe.token(n)) == 1 for n in range(4, 260)), "the bytes first"
-    assert bpe.token(260) in ("he", "Ġt", "th"), "then merges, the most frequent first: `the` occurs most often"
+    assert bpe.token(260) in ("he", "Ġt", "th"), (
+        "then merges, the most frequent first: `the` occurs most often"
+    )
 
 
 # --- the embedding
 
 
-def test_an_adaptive_embedding_is_its_formula_token_by_token_and_its_logits_are_dot_products() -> None:
+def test_an_adaptive_embedding_is_its_formula_token_by_token_and_its_logits_are_dot_products() -> (
+    None
+):
     made, x = Adaptive(VOCAB, DIM).double(), some(2, 3, DIM)
     made.initialize(0.5)
     assert [tuple(one.weight.shape) for one in made.tables] == [(4, 16), (10, 4), (26, 1)]
@@ -106,12 +119,16 @@ def test_parameters_operations_and_the_size_of_the_first_vectors() -> None:
     made = Adaptive(4000, 64)
     made.initialize(0.125)
     sizes = [end - first for first, end in made.clusters]
-    assert sum(p.numel() for p in made.parameters()) == sizes[0] * 64 + sizes[1] * 16 + sizes[2] * 4 + 64 * (16 + 4)
+    assert sum(p.numel() for p in made.parameters()) == sizes[0] * 64 + sizes[1] * 16 + sizes[
+        2
+    ] * 4 + 64 * (16 + 4)
     with counter() as counted:
         found = made(torch.arange(4000))
     assert counted.get_total_flops() == 2 * 4000 * 64 * (16 + 4)
     for first, end in made.clusters:
-        assert found[first:end].std().item() == pytest.approx(0.125, rel=0.2), "alike in every cluster"
+        assert found[first:end].std().item() == pytest.approx(0.125, rel=0.2), (
+            "alike in every cluster"
+        )
     plain = Adaptive(40, 16, factor=1)
     assert [type(one) for one in plain.projects] == [nn.Identity] * 3
     assert sum(p.numel() for p in plain.parameters()) == 40 * 16
@@ -124,10 +141,14 @@ def peer(head: AdaptiveSoftmax) -> nn.AdaptiveLogSoftmaxWithLoss:
     """PyTorch's, with a copy of the head's parameters; its clusters have no biases."""
     assert head.own is not None
     cutoffs = [first for first, _ in head.rest]
-    made = nn.AdaptiveLogSoftmaxWithLoss(DIM, VOCAB, cutoffs, div_value=4.0, head_bias=head.bias is not None).double()
+    made = nn.AdaptiveLogSoftmaxWithLoss(
+        DIM, VOCAB, cutoffs, div_value=4.0, head_bias=head.bias is not None
+    ).double()
     with torch.no_grad():
         made.head.weight.copy_(torch.cat([head.own.tables[0].weight, head.cluster.weight]))
-        for (narrow, wide), table, project in zip(made.tail, head.own.tables[1:], head.own.projects[1:], strict=True):
+        for (narrow, wide), table, project in zip(
+            made.tail, head.own.tables[1:], head.own.projects[1:], strict=True
+        ):
             narrow.weight.copy_(project.weight.T)
             wide.weight.copy_(table.weight)
         if head.bias is not None:
@@ -138,7 +159,11 @@ def peer(head: AdaptiveSoftmax) -> nn.AdaptiveLogSoftmaxWithLoss:
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_head_is_pytorchs_with_the_same_parameters(bias: bool) -> None:
-    head, x, target = AdaptiveSoftmax(DIM, VOCAB, bias=bias).double(), some(60, DIM), torch.randint(0, VOCAB, (60,))
+    head, x, target = (
+        AdaptiveSoftmax(DIM, VOCAB, bias=bias).double(),
+        some(60, DIM),
+        torch.randint(0, VOCAB, (60,)),
+    )
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -148,15 +173,24 @@ def test_the_head_is_pytorchs_with_the_same_parameters(bias: bool) -> None:
     with collect(target):
         found = head(x)
     torch.testing.assert_close(found, expected)
-    ours = torch.autograd.grad(token_loss(found, target, -100) / 60, [head.own.tables[2].weight, head.cluster.weight])
+    ours = torch.autograd.grad(
+        token_loss(found, target, -100) / 60, [head.own.tables[2].weight, head.cluster.weight]
+    )
     tail, top = torch.autograd.grad(loss, [theirs.tail[1][1].weight, theirs.head.weight])
     torch.testing.assert_close(ours, (tail, top[head.first :]))
 
 
 def test_a_head_tied_to_any_embedding_is_the_same_for_targets_as_for_all_tokens() -> None:
     x, target = some(5, 9, DIM), torch.randint(0, VOCAB, (5, 9))
-    for tied in (Tokens(VOCAB, DIM), Factorized(VOCAB, DIM, 5), Adaptive(VOCAB, DIM, clusters=4, growth=1.5), None):
-        head = AdaptiveSoftmax(DIM, VOCAB, None if tied is None else tied.double(), bias=True).double()
+    for tied in (
+        Tokens(VOCAB, DIM),
+        Factorized(VOCAB, DIM, 5),
+        Adaptive(VOCAB, DIM, clusters=4, growth=1.5),
+        None,
+    ):
+        head = AdaptiveSoftmax(
+            DIM, VOCAB, None if tied is None else tied.double(), bias=True
+        ).double()
         whole = head(x)
         torch.testing.assert_close(whole.exp().sum(-1), torch.ones(5, 9, dtype=torch.float64))
         with collect(target):
@@ -192,7 +226,9 @@ def test_an_option_that_a_tied_head_cannot_have_is_refused(option: dict[str, Any
         with pytest.raises(SaccadeError, match=sentence):
             AdaptiveSoftmax(DIM, VOCAB, Tokens(VOCAB, DIM), **option)
     else:
-        assert str(AdaptiveSoftmax(DIM, VOCAB, Tokens(VOCAB, DIM), **option).rest) != str(AdaptiveSoftmax(DIM, VOCAB).rest)
+        assert str(AdaptiveSoftmax(DIM, VOCAB, Tokens(VOCAB, DIM), **option).rest) != str(
+            AdaptiveSoftmax(DIM, VOCAB).rest
+        )
     assert str(AdaptiveSoftmax(DIM, VOCAB, **option)) != str(AdaptiveSoftmax(DIM, VOCAB))
 
 
@@ -214,7 +250,9 @@ def model_and_batch(family: str, head: str) -> tuple[nn.Module, Batch]:
     torch.manual_seed(1)
     given = {key: one for key, one in {**SIZES, **MODELS[family]}.items() if one is not None}
     given |= {
-        key: 0.0 for key in ("embedding_dropout", "input_dropout", "layer_dropout", "weight_dropout") if family == "rnn-decoder"
+        key: 0.0
+        for key in ("embedding_dropout", "input_dropout", "layer_dropout", "weight_dropout")
+        if family == "rnn-decoder"
     }
     pair = family in ("transformer", "bahdanau")
     builder = Builder({"family": family, "head": head, **given})
@@ -226,7 +264,9 @@ def model_and_batch(family: str, head: str) -> tuple[nn.Module, Batch]:
 @pytest.mark.parametrize("family", MODELS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("head", ["adaptive", "linear"])
-def test_the_loss_and_every_gradient_are_those_of_all_logits(family: str, smoothing: float, head: str) -> None:
+def test_the_loss_and_every_gradient_are_those_of_all_logits(
+    family: str, smoothing: float, head: str
+) -> None:
     model, batch = model_and_batch(family, head)
     expected = token_loss(model(*batch.inputs), batch.target, 0, smoothing)
     wanted = torch.autograd.grad(expected, list(model.parameters()))
@@ -238,7 +278,9 @@ def test_the_loss_and_every_gradient_are_those_of_all_logits(family: str, smooth
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # losses are in float32
 
 
-def test_training_saves_operations_and_a_cluster_that_nobody_asked_for_still_has_gradients() -> None:
+def test_training_saves_operations_and_a_cluster_that_nobody_asked_for_still_has_gradients() -> (
+    None
+):
     model, batch = model_and_batch("transformer-decoder", "adaptive")
     with counter() as whole:
         token_loss(model(*batch.inputs), batch.target, 0).backward()
@@ -246,7 +288,9 @@ def test_training_saves_operations_and_a_cluster_that_nobody_asked_for_still_has
     near = Batch(batch.inputs, TARGET % 4, 0, batch.tokens, batch.lines)
     with counter() as asked:
         batch_loss(model, near).backward()
-    saved = 6 * 6 * 8 * DIM * 36  # forward and two in the backward pass, of the 36 tokens beyond the first cluster
+    saved = (
+        6 * 6 * 8 * DIM * 36
+    )  # forward and two in the backward pass, of the 36 tokens beyond the first cluster
     assert whole.get_total_flops() - asked.get_total_flops() == saved
     assert all(parameter.grad is not None for parameter in model.parameters())
 

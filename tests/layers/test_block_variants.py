@@ -47,7 +47,8 @@ def heads_of(layer: Any, x: Tensor, memory: Tensor, causal: bool) -> list[Tensor
     """What each head reads, B N width: plain attention."""
     found, (batch, count, _) = [], x.shape
     q, k, v = (
-        part(y).unflatten(-1, (layer.heads, layer.width)) for part, y in ((layer.q, x), (layer.k, memory), (layer.v, memory))
+        part(y).unflatten(-1, (layer.heads, layer.width))
+        for part, y in ((layer.q, x), (layer.k, memory), (layer.v, memory))
     )
     for head in range(layer.heads):
         fits = torch.einsum("bnd,bmd->bnm", q[:, :, head], k[:, :, head]) / layer.width**0.5
@@ -64,11 +65,19 @@ def attend(layer: Any, x: Tensor, memory: Tensor, causal: bool = False) -> Tenso
 
 def branched(layer: Any, x: Tensor, memory: Tensor, causal: bool = False) -> Tensor:
     """Σ_h α_h MLP_h(κ_h W_h head_h); of a shared MLP there is one."""
-    kappa, alpha, output = layer.out.kappa.softmax(0), layer.out.alpha.softmax(0), torch.zeros_like(x)
+    kappa, alpha, output = (
+        layer.out.kappa.softmax(0),
+        layer.out.alpha.softmax(0),
+        torch.zeros_like(x),
+    )
     for h, head in enumerate(heads_of(layer, x, memory, causal)):
         m = h % len(layer.out.inner)
-        inner = (kappa[h] * (head @ layer.out.project[h])) @ layer.out.inner[m] + layer.out.inner_bias[m]
-        output = output + alpha[h] * (inner.clamp_min(0) @ layer.out.outer[m] + layer.out.outer_bias[m])
+        inner = (kappa[h] * (head @ layer.out.project[h])) @ layer.out.inner[
+            m
+        ] + layer.out.inner_bias[m]
+        output = output + alpha[h] * (
+            inner.clamp_min(0) @ layer.out.outer[m] + layer.out.outer_bias[m]
+        )
     return output
 
 
@@ -81,12 +90,16 @@ def weighted(block: Any, x: Tensor, memory: Tensor | None) -> Tensor:
 def windows(x: Tensor, width: int, causal: bool) -> Tensor:
     """B N C → B N C W: what each kernel position sees; zeros beyond the ends."""
     left = width - 1 if causal else width // 2
-    padded = torch.cat([torch.zeros(len(x), left, x.shape[2]), x, torch.zeros(len(x), width, x.shape[2])], 1)
+    padded = torch.cat(
+        [torch.zeros(len(x), left, x.shape[2]), x, torch.zeros(len(x), width, x.shape[2])], 1
+    )
     return torch.stack([padded[:, k : k + x.shape[1]] for k in range(width)], -1)
 
 
 def separable(layer: Any, x: Tensor, causal: bool) -> Tensor:
-    return layer.outer(torch.einsum("bncw,cw->bnc", windows(x, layer.width, causal), layer.kernel[:, 0]))
+    return layer.outer(
+        torch.einsum("bncw,cw->bnc", windows(x, layer.width, causal), layer.kernel[:, 0])
+    )
 
 
 def filled(x: Tensor, size: int) -> Tensor:
@@ -100,7 +113,10 @@ def evolved(block: Any, x: Tensor, memory: Tensor | None) -> Tensor:
         value, gate = cell.gated(norms[0](x)).chunk(2, -1)
         x = x + value * gate.sigmoid()
         y = norms[1](x)
-        conv = torch.einsum("bncw,ocw->bno", windows(y, 3, causal), cell.mixers[0].kernel) + cell.mixers[0].bias
+        conv = (
+            torch.einsum("bncw,ocw->bno", windows(y, 3, causal), cell.mixers[0].kernel)
+            + cell.mixers[0].bias
+        )
         inner = cell.norm(cell.left(y).clamp_min(0) + filled(conv.clamp_min(0), H))
         x = x + filled(separable(cell.mixers[1], inner, causal), D)
         y = norms[2](x)
@@ -110,7 +126,10 @@ def evolved(block: Any, x: Tensor, memory: Tensor | None) -> Tensor:
     y = norms[0](x)
     x = x + attend(cell.mixers[0], y, y, True) + attend(cell.readers[0], y, memory)
     y = norms[1](x)
-    left, right = separable(cell.mixers[1], y, True).clamp_min(0), separable(cell.mixers[2], y, True)
+    left, right = (
+        separable(cell.mixers[1], y, True).clamp_min(0),
+        separable(cell.mixers[2], y, True),
+    )
     x = x + separable(cell.mixers[3], cell.norm(left + filled(right, 2 * D)), True)
     y = norms[2](x)
     x = x + attend(cell.mixers[4], y, y, True)
@@ -141,17 +160,23 @@ def test_a_block_is_its_formula(name: str) -> None:
     encoder, decoder = blocks(name)
     x, memory = some(2, N, D), some(2, M, D)
     torch.testing.assert_close(encoder(x), FORMULAS[name](encoder, x, None))
-    torch.testing.assert_close(decoder(x, masks.causal(), memory), FORMULAS[name](decoder, x, memory))
+    torch.testing.assert_close(
+        decoder(x, masks.causal(), memory), FORMULAS[name](decoder, x, memory)
+    )
 
 
 def test_a_weighted_block_with_a_shared_mlp_is_its_formula_with_one_mlp_as_wide_as_hidden() -> None:
-    encoder, decoder = blocks("weighted", block={"name": "weighted", "shared": True}, heads=4, hidden=6)
+    encoder, decoder = blocks(
+        "weighted", block={"name": "weighted", "shared": True}, heads=4, hidden=6
+    )
     assert [tuple(one.mixer.out.inner.shape) for one in (encoder, decoder)] == [(1, D, 6)] * 2
     x, memory = some(2, N, D), some(2, M, D)
     torch.testing.assert_close(encoder(x), weighted(encoder, x, None))
     torch.testing.assert_close(decoder(x, masks.causal(), memory), weighted(decoder, x, memory))
     assert count(encoder) == attention(D, D) - D + 2 * D * 6 + 6 + D + 2 * 4 + 2 * D
-    assert operations(encoder) == 2 * 2 * (N * (4 * D * D + 4 * 2 * D * 6) + 2 * N * N * D), "the MLP once per head"
+    assert operations(encoder) == 2 * 2 * (N * (4 * D * D + 4 * 2 * D * 6) + 2 * N * N * D), (
+        "the MLP once per head"
+    )
 
 
 def attention(dim: int, width: int) -> int:
@@ -175,10 +200,17 @@ def test_parameters_and_operations_by_hand() -> None:
     assert count(encoder) == 2 * D * D + 2 * D + convolutions + attention(D, D) + mlp + 4 * norm
     each = 2 * D * D + D * H + 3 * D * (D // 2) + 9 * H + H * (D // 2) + 4 * D * D + 2 * D * H
     assert operations(encoder) == 2 * 2 * (N * each + 2 * N * N * D)
-    three = separable_count(D, 2 * D, 11) + separable_count(D, D // 2, 7) + separable_count(2 * D, D, 7) + 4 * D
+    three = (
+        separable_count(D, 2 * D, 11)
+        + separable_count(D, D // 2, 7)
+        + separable_count(2 * D, D, 7)
+        + 4 * D
+    )
     assert count(decoder) == 4 * attention(D, D) + three + mlp + 5 * norm
     wider = blocks("evolved", head_width=4)[1]
-    assert count(wider) == count(decoder) + attention(D, 2 * D) - attention(D, D), "twice the heads, each as wide"
+    assert count(wider) == count(decoder) + attention(D, 2 * D) - attention(D, D), (
+        "twice the heads, each as wide"
+    )
 
 
 def count(block: Any) -> int:
@@ -201,21 +233,31 @@ def test_weights_of_heads_sum_to_one_and_are_learned() -> None:
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
-    with pytest.raises(SaccadeError, match="hidden must be a multiple of heads, got hidden=13 and heads=2; block=weighted gives"):
+    with pytest.raises(
+        SaccadeError,
+        match="hidden must be a multiple of heads, got hidden=13 and heads=2; block=weighted gives",
+    ):
         blocks("weighted", hidden=13)
     with pytest.raises(
-        SaccadeError, match="block=weighted gives the heads of attention MLPs, got LightConvolution; leave mixer out"
+        SaccadeError,
+        match="block=weighted gives the heads of attention MLPs, got LightConvolution; leave mixer out",
     ):
         blocks("weighted", mixer="light-convolution")
     with pytest.raises(
-        SaccadeError, match="dim must be a multiple of heads, got dim=8 and heads=16; choose heads that divide it"
+        SaccadeError,
+        match="dim must be a multiple of heads, got dim=8 and heads=16; choose heads that divide it",
     ):
         blocks("evolved", heads=8)
 
 
 def test_an_evolved_block_sees_what_its_mask_lets_it_see() -> None:
-    for kind, family in ((AttendingEncoder, "transformer-encoder"), (CausalLM, "transformer-decoder")):
-        made = Builder({"family": family, "dim": D, "hidden": H, "depth": 1, "heads": 2, "block": "evolved"}).make(kind, 7)
+    for kind, family in (
+        (AttendingEncoder, "transformer-encoder"),
+        (CausalLM, "transformer-decoder"),
+    ):
+        made = Builder(
+            {"family": family, "dim": D, "hidden": H, "depth": 1, "heads": 2, "block": "evolved"}
+        ).make(kind, 7)
         stack = made.encoder if family == "transformer-encoder" else made.decoder
         x = torch.randn(1, N, D, requires_grad=True)
         stack.eval()(x, masks.causal() if family == "transformer-decoder" else None)[

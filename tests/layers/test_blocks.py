@@ -19,7 +19,14 @@ from saccade.layers.block import Block
 from saccade.layers.convolution_mixers import LightConvolution
 from saccade.layers.feedforward import MLP, NoFeedForward
 from saccade.layers.multihead_attention import MultiHeadAttention
-from saccade.layers.norms import LayerNorm, PartialRMSNorm, RMSNorm, TokenBatchNorm, counted_tokens, real_tokens
+from saccade.layers.norms import (
+    LayerNorm,
+    PartialRMSNorm,
+    RMSNorm,
+    TokenBatchNorm,
+    counted_tokens,
+    real_tokens,
+)
 from saccade.layers.residuals import GruGate, PostNorm, PreNorm, Residual, ReZero
 from saccade.layers.stack import SharedStack, Stack
 from saccade.models import Seq2Seq
@@ -58,7 +65,9 @@ class PartialRms(nn.RMSNorm):
         super().__init__(DIM, eps=eps)
 
     def forward(self, input: Tensor) -> Tensor:
-        rows = [row / torch.sqrt(row[0] ** 2 + self.eps) * self.weight for row in input.reshape(-1, DIM)]
+        rows = [
+            row / torch.sqrt(row[0] ** 2 + self.eps) * self.weight for row in input.reshape(-1, DIM)
+        ]
         return torch.stack(rows).view_as(input)
 
 
@@ -80,15 +89,22 @@ def test_every_norm_has_a_peer() -> None:
 @pytest.mark.parametrize("eps", [None, 0.3])
 def test_norms_are_pytorchs_forward_and_backward(name: str, eps: float | None) -> None:
     options = {} if eps is None or name == "none" else {"eps": eps}
-    ours, theirs = shake(Choice(norms.table[name], options)(dim=DIM)), NORMS[name](EPS[name] if eps is None else eps).double()
+    ours, theirs = (
+        shake(Choice(norms.table[name], options)(dim=DIM)),
+        NORMS[name](EPS[name] if eps is None else eps).double(),
+    )
     theirs.load_state_dict(ours.state_dict())
     x = (3 * some(2, 4, DIM) + 1).requires_grad_()
     pull = some(2, 4, DIM)
     torch.testing.assert_close(ours(x), theirs(x))
     found = torch.autograd.grad(ours(x), [x, *ours.parameters()], pull)
-    for one, other in zip(found, torch.autograd.grad(theirs(x), [x, *theirs.parameters()], pull), strict=True):
+    for one, other in zip(
+        found, torch.autograd.grad(theirs(x), [x, *theirs.parameters()], pull), strict=True
+    ):
         torch.testing.assert_close(one, other)
-    assert torch.autograd.gradcheck(lambda x, *_: ours(x), (some(2, DIM).requires_grad_(), *ours.parameters()))
+    assert torch.autograd.gradcheck(
+        lambda x, *_: ours(x), (some(2, DIM).requires_grad_(), *ours.parameters())
+    )
 
 
 def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
@@ -96,14 +112,24 @@ def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
     mean = sum(x) / 6
     variance = sum((a - mean) ** 2 for a in x) / 6
     expected = [(a - mean) / math.sqrt(variance + 1e-5) for a in x]
-    torch.testing.assert_close(LayerNorm(6)(torch.tensor(x)).tolist(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        LayerNorm(6)(torch.tensor(x)).tolist(), expected, rtol=1e-5, atol=1e-6
+    )
     size = math.sqrt(sum(a * a for a in x) / 6 + 1e-6)
-    torch.testing.assert_close(RMSNorm(6)(torch.tensor(x)).tolist(), [a / size for a in x], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        RMSNorm(6)(torch.tensor(x)).tolist(), [a / size for a in x], rtol=1e-5, atol=1e-6
+    )
     half = math.sqrt(sum(a * a for a in x[:3]) / 3 + 1e-6)
     torch.testing.assert_close(
-        PartialRMSNorm(6, share=0.5)(torch.tensor(x)).tolist(), [a / half for a in x], rtol=1e-5, atol=1e-6
+        PartialRMSNorm(6, share=0.5)(torch.tensor(x)).tolist(),
+        [a / half for a in x],
+        rtol=1e-5,
+        atol=1e-6,
     )
-    assert [PartialRMSNorm(dim, share=share).first for dim, share in ((768, 0.0675), (100, 0.07), (3, 1e-6), (8, 1.0))] == [
+    assert [
+        PartialRMSNorm(dim, share=share).first
+        for dim, share in ((768, 0.0675), (100, 0.07), (3, 1e-6), (8, 1.0))
+    ] == [
         52,
         7,
         1,
@@ -144,12 +170,16 @@ def test_batch_norm_counts_real_tokens_alone_in_training_and_none_in_use() -> No
 def test_batch_norm_of_one_token_has_no_variance_and_is_as_in_use() -> None:
     norm = shake(TokenBatchNorm(DIM))
     x, before = some(1, 1, DIM), norm.running_mean.clone()
-    expected = x / math.sqrt(1 + 1e-5) * norm.weight + norm.bias  # running means start at 0, variances at 1
+    expected = (
+        x / math.sqrt(1 + 1e-5) * norm.weight + norm.bias
+    )  # running means start at 0, variances at 1
     torch.testing.assert_close(norm(x), expected)
     torch.testing.assert_close(norm.running_mean, before)
 
 
-def test_a_decoders_batch_norm_counts_what_the_loss_counts_and_leaks_the_future_in_training_alone() -> None:
+def test_a_decoders_batch_norm_counts_what_the_loss_counts_and_leaks_the_future_in_training_alone() -> (
+    None
+):
     norm = shake(TokenBatchNorm(DIM))
     target = torch.tensor([[4, 5, 0], [6, 0, 0]])
     with collect(target, ignore=0):
@@ -166,12 +196,23 @@ def test_a_decoders_batch_norm_counts_what_the_loss_counts_and_leaks_the_future_
 
 
 def test_a_whole_model_tells_its_batch_norms_which_tokens_are_real() -> None:
-    small = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "norm": "batch", "dropout": 0.0}
+    small = {
+        "family": "transformer",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 2,
+        "norm": "batch",
+        "dropout": 0.0,
+    }
     torch.manual_seed(0)
     model: Any = Builder(small).make(Seq2Seq, 12, 12).double()
     found = []
     for pad in (0, 7):  # what stands at the padding makes no difference
-        source, target = torch.tensor([[4, 5, 6], [7, pad, pad]]), torch.tensor([[2, 4, 5], [2, pad, pad]])
+        source, target = (
+            torch.tensor([[4, 5, 6], [7, pad, pad]]),
+            torch.tensor([[2, 4, 5], [2, pad, pad]]),
+        )
         with collect(torch.tensor([[4, 5, 3], [3, 0, 0]]), ignore=0):
             logits = model(source, torch.tensor([3, 1]), target)
         found.append(torch.cat([logits[0], logits[1, :1]]))
@@ -196,7 +237,12 @@ def gru_gate(one: Any, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
 
         def gate(layer: nn.Linear, first: Tensor, second: Tensor = y) -> Tensor:
             left, right = layer.weight[:, :DIM], layer.weight[:, DIM:]
-            return 1 / (1 + torch.exp(-(left @ one.gate_norm(first) + right @ one.gate_norm(second) + layer.bias)))
+            return 1 / (
+                1
+                + torch.exp(
+                    -(left @ one.gate_norm(first) + right @ one.gate_norm(second) + layer.bias)
+                )
+            )
 
         u, r = gate(one.update, before), gate(one.reset, before)
         rows.append(before + (1 - u) * y + u * gate(one.candidate, r * before))
@@ -232,7 +278,10 @@ def test_a_residual_is_its_formula(name: str) -> None:
 
 def test_where_a_norm_is_left_to_the_stack() -> None:
     assert (PostNorm(make_norm).final_norm, PreNorm(make_norm).final_norm) == (False, True)
-    assert (ReZero(make_norm).final_norm, ReZero(make_norm, normed=True).final_norm) == (False, True)
+    assert (ReZero(make_norm).final_norm, ReZero(make_norm, normed=True).final_norm) == (
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize("normed", [True, False])
@@ -245,7 +294,10 @@ def test_rezero_begins_as_the_identity_and_learns_to_be_more(normed: bool) -> No
     with torch.no_grad():
         one.alpha.fill_(0.25)
     torch.testing.assert_close(one(x, part), x + 0.25 * part(one.norm(x) if normed else x))
-    assert [name for name, _ in one.named_parameters()] == ["alpha", *(["norm.weight", "norm.bias"] if normed else [])]
+    assert [name for name, _ in one.named_parameters()] == [
+        "alpha",
+        *(["norm.weight", "norm.bias"] if normed else []),
+    ]
 
 
 @pytest.mark.parametrize("name", residuals.table.names())
@@ -265,14 +317,23 @@ def test_dropout_falls_on_what_a_part_adds_and_not_on_what_passes(name: str) -> 
 # --- blocks
 
 
-def block(residual: type[Residual] = PreNorm, cross: bool = False, convolution: bool = False) -> Block:
+def block(
+    residual: type[Residual] = PreNorm, cross: bool = False, convolution: bool = False
+) -> Block:
     mixer = LightConvolution(DIM, 2, 3) if convolution else MultiHeadAttention(DIM, 2)
-    return Block(mixer, MLP(DIM, 8), lambda: residual(make_norm), MultiHeadAttention(DIM, 2) if cross else None)
+    return Block(
+        mixer,
+        MLP(DIM, 8),
+        lambda: residual(make_norm),
+        MultiHeadAttention(DIM, 2) if cross else None,
+    )
 
 
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm, ReZero])
 @pytest.mark.parametrize("convolution", [True, False])
-def test_a_block_is_a_mixer_then_memory_then_feedforward(residual: type[Residual], convolution: bool) -> None:
+def test_a_block_is_a_mixer_then_memory_then_feedforward(
+    residual: type[Residual], convolution: bool
+) -> None:
     one, x, memory = shake(block(residual, True, convolution)), some(2, 4, DIM), some(2, 3, DIM)
     mask, memory_mask = masks.causal(), masks.padding([3, 1])
     y = one.around_mixer(x, lambda a: one.mixer.mix(a, mask, None))
@@ -286,8 +347,20 @@ def test_a_block_is_a_mixer_then_memory_then_feedforward(residual: type[Residual
 # --- stacks
 
 
-def build(kind: type[Stack], depth: int = 3, residual: type[Residual] = PreNorm, cross: bool = False, **options: Any) -> Stack:
-    facts = {"block": lambda n: block(residual, cross), "depth": depth, "norm": make_norm, "dim": DIM, "role": "decoder"}
+def build(
+    kind: type[Stack],
+    depth: int = 3,
+    residual: type[Residual] = PreNorm,
+    cross: bool = False,
+    **options: Any,
+) -> Stack:
+    facts = {
+        "block": lambda n: block(residual, cross),
+        "depth": depth,
+        "norm": make_norm,
+        "dim": DIM,
+        "role": "decoder",
+    }
     made = Choice(kind, options)(**facts)
     shake(made)
     return made
@@ -309,21 +382,36 @@ def test_a_stack_is_its_blocks_in_order_and_names_them_by_number() -> None:
 
 def written_out(shared: SharedStack) -> Stack:
     """A plain stack with a copy of the shared blocks at every depth."""
-    plain = Stack(lambda n: copy.deepcopy(shared.block(n)), shared.depth, lambda: copy.deepcopy(shared.norm)).double()
+    plain = Stack(
+        lambda n: copy.deepcopy(shared.block(n)), shared.depth, lambda: copy.deepcopy(shared.norm)
+    ).double()
     return plain
 
 
-def transparent_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask) -> Tensor:
+def transparent_loop(
+    made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask
+) -> Tensor:
     for n, one in enumerate(made):
         shares = made.mixes[n].softmax(0)
-        x = one(x, mask, sum(shares[layer] * memory[..., layer] for layer in range(len(shares))), memory_mask)
+        x = one(
+            x,
+            mask,
+            sum(shares[layer] * memory[..., layer] for layer in range(len(shares))),
+            memory_mask,
+        )
     return made.norm(x)
 
 
-def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask) -> Tensor:
+def universal_loop(
+    made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memory_mask: masks.Mask
+) -> Tensor:
     """Position by position: how its shares of the steps come about, and what is made of the steps by them."""
     batch, count, _ = x.shape
-    total, halted, output = torch.zeros(batch, count).double(), torch.zeros(batch, count).bool(), torch.zeros_like(x)
+    total, halted, output = (
+        torch.zeros(batch, count).double(),
+        torch.zeros(batch, count).bool(),
+        torch.zeros_like(x),
+    )
 
     def once(y: Tensor) -> Tensor:
         for one in range(made.blocks):
@@ -334,7 +422,9 @@ def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memor
         x = once(x)
     for t in range(1, made.steps + 1):
         time = wave(t) if made.times is None else made.times[t - 1]
-        signal = torch.stack([time + (wave(n) if made.position_signal else 0) for n in range(count)])
+        signal = torch.stack(
+            [time + (wave(n) if made.position_signal else 0) for n in range(count)]
+        )
         y, shares = x + signal, torch.sigmoid((x + signal) @ made.halt.weight[0] + made.halt.bias)
         y, x = once(y), x.clone()
         for b in range(batch):
@@ -343,7 +433,9 @@ def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memor
                     x[b, n] = y[b, n]
                 if halted[b, n]:
                     continue
-                last = total[b, n] + shares[b, n] > made.enough or (t == made.steps and not made.interpolates)
+                last = total[b, n] + shares[b, n] > made.enough or (
+                    t == made.steps and not made.interpolates
+                )
                 share = 1 - total[b, n] if last else shares[b, n]
                 x[b, n] = y[b, n]
                 before = (1 - share) * output[b, n] if made.interpolates else output[b, n]
@@ -355,7 +447,9 @@ def universal_loop(made: Any, x: Tensor, mask: masks.Mask, memory: Tensor, memor
 
 
 def wave(at: int) -> Tensor:
-    return torch.tensor([f(at / 10000 ** (2 * k / DIM)) for k in range(DIM // 2) for f in (math.sin, math.cos)]).double()
+    return torch.tensor(
+        [f(at / 10000 ** (2 * k / DIM)) for k in range(DIM // 2) for f in (math.sin, math.cos)]
+    ).double()
 
 
 # each as a computation of its own of (stack, x, mask, memory, memory mask); a decoder's stack
@@ -364,7 +458,9 @@ STACKS: dict[str, Callable[..., Tensor]] = {
     "shared": lambda made, *given: written_out(made)(*given),
     "transparent": transparent_loop,
     "universal": universal_loop,
-    "funnel": lambda made, *given: Stack.forward(made, *given),  # a decoder's; an encoder's is in test_deep_stacks.py
+    "funnel": lambda made, *given: Stack.forward(
+        made, *given
+    ),  # a decoder's; an encoder's is in test_deep_stacks.py
 }
 
 
@@ -383,7 +479,9 @@ def test_every_stack_can_be_written_out() -> None:
     ],
     ids=str,
 )
-def test_a_universal_stack_is_its_formula_wherever_positions_halt(options: dict[str, Any], bias: float) -> None:
+def test_a_universal_stack_is_its_formula_wherever_positions_halt(
+    options: dict[str, Any], bias: float
+) -> None:
     made = build(stack.table["universal"], 4, cross=True, **options)
     with torch.no_grad():
         made.halt.bias.fill_(bias)
@@ -406,7 +504,13 @@ def test_two_steps_of_halting_by_hand_in_both_forms() -> None:
     def output(halting: str, share: float) -> list[float]:
         universal = stack.table["universal"]
         made = universal(
-            lambda n: Doubling(), 2, make_norm, DIM, halting=halting, position_signal=False, step_signal="learned"
+            lambda n: Doubling(),
+            2,
+            make_norm,
+            DIM,
+            halting=halting,
+            position_signal=False,
+            step_signal="learned",
         ).double()
         with torch.no_grad():
             made.times.zero_()
@@ -415,13 +519,19 @@ def test_two_steps_of_halting_by_hand_in_both_forms() -> None:
 
     assert output("sum", 1 / 2) == pytest.approx([1 / 2 * 2 + 1 / 2 * 4] * DIM)
     assert output("interpolate", 1 / 2) == pytest.approx([1 / 2 * 4 + 1 / 2 * (1 / 2 * 2)] * DIM)
-    assert output("sum", 1 / 3) == pytest.approx([1 / 3 * 2 + 2 / 3 * 4] * DIM), "the rest of the last step"
-    assert output("interpolate", 1 / 3) == pytest.approx([1 / 3 * 4 + 2 / 3 * (1 / 3 * 2)] * DIM), "which has none here"
+    assert output("sum", 1 / 3) == pytest.approx([1 / 3 * 2 + 2 / 3 * 4] * DIM), (
+        "the rest of the last step"
+    )
+    assert output("interpolate", 1 / 3) == pytest.approx([1 / 3 * 4 + 2 / 3 * (1 / 3 * 2)] * DIM), (
+        "which has none here"
+    )
 
 
 @pytest.mark.parametrize("name", stack.table.names())
 @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
-def test_steps_through_a_stack_are_the_whole_pass_of_one_that_is_written_out(name: str, residual: type[Residual]) -> None:
+def test_steps_through_a_stack_are_the_whole_pass_of_one_that_is_written_out(
+    name: str, residual: type[Residual]
+) -> None:
     made = build(stack.table[name], 3, residual, cross=True)
     layers = [4] if name == "transparent" else []  # its memory has the outputs of all layers
     x, memory, memory_mask = some(2, 5, DIM), some(2, 3, DIM, *layers), masks.padding([1, 3])
@@ -431,7 +541,9 @@ def test_steps_through_a_stack_are_the_whole_pass_of_one_that_is_written_out(nam
     assert len(caches) == 3
     for piece in x.split([2, 1, 1, 1], 1):
         done += piece.shape[1]
-        mixed, caches = made.step(piece, caches, masks.causal(), memory_mask, Positions.line(piece.shape[1], done))
+        mixed, caches = made.step(
+            piece, caches, masks.causal(), memory_mask, Positions.line(piece.shape[1], done)
+        )
         found.append(mixed)
     torch.testing.assert_close(torch.cat(found, 1), expected)
 
@@ -445,16 +557,25 @@ def test_the_blocks_of_one_stack_of_a_pair_are_shared_alone() -> None:
     ):
         made = SharedStack(lambda n: block(), 3, make_norm, role, only=only)
         assert len({id(one) for one in made}) == own, (role, only)
-    with pytest.raises(SaccadeError, match=r"expected stack\.only to be encoder or decoder, got 'both'; leave it out"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"expected stack\.only to be encoder or decoder, got 'both'; leave it out",
+    ):
         SharedStack(lambda n: block(), 3, make_norm, "encoder", only="both")
     with pytest.raises(
-        SaccadeError, match=r"stack\.only=encoder is for an encoder–decoder, got a model of one stack; leave it out"
+        SaccadeError,
+        match=r"stack\.only=encoder is for an encoder–decoder, got a model of one stack; leave it out",
     ):
         SharedStack(lambda n: block(), 3, make_norm, "alone", only="encoder")
 
 
-@pytest.mark.parametrize(("groups", "blocks"), [(1, [0, 0, 0, 0]), (2, [0, 1, 0, 1]), (3, [0, 1, 2, 0]), (9, [0, 1, 2, 3])])
-def test_a_shared_stack_is_a_plain_one_with_equal_blocks_and_learns_from_all_of_them(groups: int, blocks: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("groups", "blocks"),
+    [(1, [0, 0, 0, 0]), (2, [0, 1, 0, 1]), (3, [0, 1, 2, 0]), (9, [0, 1, 2, 3])],
+)
+def test_a_shared_stack_is_a_plain_one_with_equal_blocks_and_learns_from_all_of_them(
+    groups: int, blocks: list[int]
+) -> None:
     shared = build(SharedStack, 4, groups=groups)
     plain, x = written_out(shared), some(2, 4, DIM)
     torch.testing.assert_close(shared(x), plain(x))
@@ -466,8 +587,14 @@ def test_a_shared_stack_is_a_plain_one_with_equal_blocks_and_learns_from_all_of_
     plain(x).backward(pull)
     for name, parameter in shared.named_parameters():
         group, _, rest = name.partition(".")
-        copies = [name] if group == "norm" else [f"{n}.{rest}" for n in range(4) if blocks[n] == int(group)]
-        torch.testing.assert_close(parameter.grad, sum(plain.get_parameter(other).grad for other in copies))
+        copies = (
+            [name]
+            if group == "norm"
+            else [f"{n}.{rest}" for n in range(4) if blocks[n] == int(group)]
+        )
+        torch.testing.assert_close(
+            parameter.grad, sum(plain.get_parameter(other).grad for other in copies)
+        )
 
 
 def test_a_record_shows_the_passes_of_a_shared_block_apart_and_steps_as_rows() -> None:
@@ -485,6 +612,8 @@ def test_a_record_shows_the_passes_of_a_shared_block_apart_and_steps_as_rows() -
     with record(shared) as seen, torch.no_grad():
         caches = shared.start(x)
         for n in range(4):
-            _, caches = shared.step(x[:, n : n + 1], caches, masks.causal(), None, Positions.line(1, n + 1))
+            _, caches = shared.step(
+                x[:, n : n + 1], caches, masks.causal(), None, Positions.line(1, n + 1)
+            )
     assert [len(one) for one in seen["0.mixer"].passes] == [4, 4, 4]
     torch.testing.assert_close(seen["0.mixer"].weights(), expected)

@@ -41,20 +41,32 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each call had."""
     found: list[int] = []
     plain = cross_entropy.NegativeLosses.apply
-    monkeypatch.setattr(cross_entropy.NegativeLosses, "apply", lambda x, *rest: (found.append(len(x)), plain(x, *rest))[1])
+    monkeypatch.setattr(
+        cross_entropy.NegativeLosses,
+        "apply",
+        lambda x, *rest: (found.append(len(x)), plain(x, *rest))[1],
+    )
     return found
 
 
 def language_model(**more: Any) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"dim": 8, "hidden": 16, "depth": 1, "heads": 2, "dropout": 0.0}
-    return Builder({"family": "transformer-decoder", **sizes, **more}).make(CausalLM, VOCAB).double()
+    return (
+        Builder({"family": "transformer-decoder", **sizes, **more}).make(CausalLM, VOCAB).double()
+    )
 
 
 def some_batch() -> Batch:
     tokens = torch.randint(4, VOCAB, (3, 12), generator=torch.Generator().manual_seed(1))
     tokens[0, -4:] = PAD
-    return Batch((tokens[:, :-1],), tokens[:, 1:].contiguous(), PAD, int((tokens[:, 1:] != PAD).sum()), range(3))
+    return Batch(
+        (tokens[:, :-1],),
+        tokens[:, 1:].contiguous(),
+        PAD,
+        int((tokens[:, 1:] != PAD).sum()),
+        range(3),
+    )
 
 
 def losses_of(model: nn.Module, smoothing: float) -> tuple[Tensor, list[Tensor | None]]:
@@ -85,10 +97,14 @@ def test_a_bias_and_padding_alone(bias: bool, chunked: None) -> None:
     x = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
     target = torch.randint(1, VOCAB, (2, 9))
     args = (head.weight, head.bias)
-    plain = nn.functional.cross_entropy(nn.functional.linear(x, *args).flatten(0, 1), target.flatten(), reduction="sum")
+    plain = nn.functional.cross_entropy(
+        nn.functional.linear(x, *args).flatten(0, 1), target.flatten(), reduction="sum"
+    )
     ours = -cross_entropy.negative_losses(x, *args, target, PAD, 0.0).sum()
     wanted = [one for one in (x, *args) if one is not None]
-    for one, two in zip(torch.autograd.grad(3 * ours, wanted), torch.autograd.grad(3 * plain, wanted), strict=True):
+    for one, two in zip(
+        torch.autograd.grad(3 * ours, wanted), torch.autograd.grad(3 * plain, wanted), strict=True
+    ):
         torch.testing.assert_close(one, two)
     nothing = cross_entropy.negative_losses(x, *args, torch.zeros_like(target), PAD, 0.1).sum()
     assert nothing == 0
@@ -99,19 +115,25 @@ def test_rows_of_different_weights_are_refused(chunked: None) -> None:
     x, weight = torch.randn(8, 4, requires_grad=True), torch.randn(VOCAB, 4, requires_grad=True)
     target = torch.tensor([1, 2, 3, 4, PAD, 5, 6, 7])
     losses = cross_entropy.negative_losses(x, weight, None, target, PAD, 0.0)
-    with pytest.raises(RuntimeError, match="rows have different weights in the loss; sum the losses"):
+    with pytest.raises(
+        RuntimeError, match="rows have different weights in the loss; sum the losses"
+    ):
         (losses * torch.tensor([1.0, 2, 3, 4, 1, 2, 3, 4])).sum().backward()
     assert x.grad is weight.grad is None
     only_padding_differs = torch.tensor([2.0, 2, 2, 2, 7, 2, 2, 2])
     losses = cross_entropy.negative_losses(x, weight, None, target, PAD, 0.0)
     ours = torch.autograd.grad((-losses * only_padding_differs).sum(), (x, weight))
     plain = nn.functional.cross_entropy(x @ weight.t(), target, reduction="none", ignore_index=PAD)
-    for one, two in zip(ours, torch.autograd.grad((plain * only_padding_differs).sum(), (x, weight)), strict=True):
+    for one, two in zip(
+        ours, torch.autograd.grad((plain * only_padding_differs).sum(), (x, weight)), strict=True
+    ):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 
 def test_a_sure_model_in_sixteen_bits_still_learns(chunked: None) -> None:
-    weight = torch.eye(8).mul(9).requires_grad_()  # p of the target is 0.9991, which 16 bits round to 1
+    weight = (
+        torch.eye(8).mul(9).requires_grad_()
+    )  # p of the target is 0.9991, which 16 bits round to 1
     x, target = torch.eye(8)[:4].requires_grad_(), torch.arange(4)
     with torch.autocast("cpu", torch.bfloat16):
         loss = -cross_entropy.negative_losses(x, weight, None, target, -1, 0.0).sum()
@@ -119,7 +141,9 @@ def test_a_sure_model_in_sixteen_bits_still_learns(chunked: None) -> None:
     assert weight.grad is not None
     assert weight.grad.dtype == torch.float32
     probability = (x @ weight).softmax(-1)[torch.arange(4), target]
-    torch.testing.assert_close(weight.grad[torch.arange(4), target], probability - 1, rtol=2e-2, atol=0)
+    torch.testing.assert_close(
+        weight.grad[torch.arange(4), target], probability - 1, rtol=2e-2, atol=0
+    )
 
 
 def test_not_all_logits_are_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,12 +182,18 @@ def test_what_somebody_changed_sees_all_logits(chunked: None, used: list[int]) -
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler does
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # torch's compiler does
 def test_a_compiled_model_is_one_graph_for_all_batches(chunked: None) -> None:
     model, graphs = language_model(), []
-    compiled = torch.compile(model, backend=lambda graph, _: (graphs.append(graph), graph.forward)[1])
+    compiled = torch.compile(
+        model, backend=lambda graph, _: (graphs.append(graph), graph.forward)[1]
+    )
     for _ in range(3):
-        torch.testing.assert_close(batch_loss(compiled, some_batch()), batch_loss(model, some_batch()))  # type: ignore[arg-type]
+        torch.testing.assert_close(
+            batch_loss(compiled, some_batch()), batch_loss(model, some_batch())
+        )  # type: ignore[arg-type]
     assert len(graphs) == 1
 
 

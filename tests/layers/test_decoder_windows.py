@@ -27,7 +27,10 @@ def predicted(part: Window, h: Tensor, t: int, size: int) -> list[float]:
     assert isinstance(part, Predicted)
     p = size / (1 + math.exp(-float(part.v.weight[0] @ torch.tanh(part.w.weight @ h))))
     sigma = part.reach / 2
-    return [math.exp(-((s - p) ** 2) / (2 * sigma**2)) if abs(s - p) <= part.reach else 0.0 for s in range(size)]
+    return [
+        math.exp(-((s - p) ** 2) / (2 * sigma**2)) if abs(s - p) <= part.reach else 0.0
+        for s in range(size)
+    ]
 
 
 ORACLES: dict[str, Callable[[Window, Tensor, int, int], list[float]]] = {
@@ -49,7 +52,11 @@ def test_every_window_has_its_formula() -> None:
 @pytest.mark.parametrize("name", table.names())
 @torch.no_grad()
 def test_a_window_is_its_formula_and_a_record_shows_the_weights_that_were_used(name: str) -> None:
-    one, query, memory = reader(name), torch.randn(3, 5, DIM).double(), torch.randn(3, KEYS, DIM).double()
+    one, query, memory = (
+        reader(name),
+        torch.randn(3, 5, DIM).double(),
+        torch.randn(3, KEYS, DIM).double(),
+    )
     ready, there = one.prepare(memory), masks.padding(LENGTHS).prepare(3, 1, 1, KEYS)
     with record(one) as seen:
         found = one(query, ready, there)
@@ -57,12 +64,17 @@ def test_a_window_is_its_formula_and_a_record_shows_the_weights_that_were_used(n
     for b, size in enumerate(LENGTHS.tolist()):
         for t in range(5):
             count = ORACLES[name](one.window, query[b, t], t, size)
-            fits = [math.exp(float(query[b, t] @ memory[b, s])) if count[s] else 0.0 for s in range(size)]
+            fits = [
+                math.exp(float(query[b, t] @ memory[b, s])) if count[s] else 0.0
+                for s in range(size)
+            ]
             expected = [c * fit / (sum(fits) or 1.0) for c, fit in zip(count, fits, strict=True)]
             torch.testing.assert_close(weights[b, t, :size].tolist(), expected)
             assert not weights[b, t, size:].any()
     torch.testing.assert_close(found, weights @ memory)
-    torch.testing.assert_close(seen["attention"].weights([1, 3]), seen["attention"].weights()[:, :, [1, 3]])
+    torch.testing.assert_close(
+        seen["attention"].weights([1, 3]), seen["attention"].weights()[:, :, [1, 3]]
+    )
     later = one(query[:, 2:3], ready, there, first=2)
     torch.testing.assert_close(later, found[:, 2:3])
 

@@ -14,7 +14,9 @@ SHAPE = (1024, 256)
 
 
 def zeros(share: float, seed: int) -> Tensor:
-    return (scatter_zeros(torch.ones(SHAPE), share, torch.tensor(seed, dtype=torch.int32)) == 0).double()
+    return (
+        scatter_zeros(torch.ones(SHAPE), share, torch.tensor(seed, dtype=torch.int32)) == 0
+    ).double()
 
 
 def deviations(found: Tensor, other: Tensor, share: float) -> float:
@@ -31,7 +33,9 @@ def test_the_share_of_zeros_is_right_in_all_rows_and_columns(share: float, seed:
     assert abs(float(found.mean()) - share) < 5.5 * spread / math.sqrt(found.numel())
     for axis in (0, 1):
         means = found.mean(axis)
-        assert float(means.std()) * math.sqrt(found.shape[axis]) / spread == pytest.approx(1.0, abs=0.25)
+        assert float(means.std()) * math.sqrt(found.shape[axis]) / spread == pytest.approx(
+            1.0, abs=0.25
+        )
 
 
 @settings(max_examples=20, deadline=None)

@@ -26,7 +26,10 @@ from saccade.layers.embeddings import (
 from saccade.settings import Choice, choose
 
 VOCAB, DIM = 11, 6
-SMALL = {"characters-cnn": {"byte_dim": 3, "filters": 2}, "characters-rnn": {"byte_dim": 3, "hidden": 2}}
+SMALL = {
+    "characters-cnn": {"byte_dim": 3, "filters": 2},
+    "characters-rnn": {"byte_dim": 3, "hidden": 2},
+}
 READERS = [name for name in table.names() if table[name].reads_bytes]
 each_reader = pytest.mark.parametrize("name", READERS)
 
@@ -62,7 +65,9 @@ def batch(texts: list[list[str]], extra_words: int = 0, extra_bytes: int = 0) ->
 
 def test_spelling_by_hand() -> None:
     assert spell(["ab", "é", ""]) == [[1, 100, 101, 2], [1, 0xC3 + 3, 0xA9 + 3, 2], [1, 2, 0, 0]]
-    assert spell(["abcdefgh"], most=5) == [[1, *(ord(c) + 3 for c in "abcgh"), 2]], "the first and the last half"
+    assert spell(["abcdefgh"], most=5) == [[1, *(ord(c) + 3 for c in "abcgh"), 2]], (
+        "the first and the last half"
+    )
     assert spell([]) == []
     with pytest.raises(SaccadeError, match="most must be at least 2 bytes, got 1"):
         spell(["a"], most=1)
@@ -80,7 +85,11 @@ def test_any_word_is_spelled_and_a_short_one_can_be_read_back(texts: list[str], 
         assert all(3 <= symbol < 259 for symbol in filled[1:-1])
         plain = text.encode()
         kept = bytes(symbol - 3 for symbol in filled[1:-1])
-        assert kept == plain if len(plain) <= most else (len(kept) == most and plain.startswith(kept[: most - most // 2]))
+        assert (
+            kept == plain
+            if len(plain) <= most
+            else (len(kept) == most and plain.startswith(kept[: most - most // 2]))
+        )
 
 
 # --- features
@@ -93,7 +102,12 @@ def cnn_feature(reader: CharacterCnn, word: list[int]) -> Tensor:
     for width, filters in zip(WIDTHS, reader.filters, strict=True):
         padded = torch.stack([*vectors, *[torch.zeros(3, dtype=torch.float64)] * (width - 1)])
         answers = [
-            torch.stack([(filters.weight[f].T * padded[n : n + width]).sum() + filters.bias[f] for f in range(2)])
+            torch.stack(
+                [
+                    (filters.weight[f].T * padded[n : n + width]).sum() + filters.bias[f]
+                    for f in range(2)
+                ]
+            )
             for n in range(len(word))
         ]
         found.append(torch.stack(answers).amax(0).relu())
@@ -105,7 +119,9 @@ def rnn_feature(reader: CharacterRnn, word: list[int]) -> Tensor:
     ends = []
     for side, symbols in ((reader.reader.forwards, word), (reader.reader.backwards, word[::-1])):
         cell = nn.LSTMCell(3, 2).double()
-        cell.load_state_dict({key: getattr(side[0].layers, f"{key}_l0") for key in cell.state_dict()})
+        cell.load_state_dict(
+            {key: getattr(side[0].layers, f"{key}_l0") for key in cell.state_dict()}
+        )
         h = c = torch.zeros(1, 2, dtype=torch.float64)
         for symbol in symbols:
             h, c = cell(reader.bytes.weight[[symbol]], (h, c))
@@ -136,7 +152,9 @@ def test_a_word_is_its_vector_and_the_feature_of_its_bytes_joined(name: str) -> 
     texts=st.lists(st.lists(st.text(max_size=6), min_size=1, max_size=3), min_size=1, max_size=3),
     more=st.tuples(st.integers(0, 2), st.integers(0, 4)),
 )
-def test_padding_bytes_and_padding_words_do_not_show(name: str, texts: list[list[str]], more: tuple[int, int]) -> None:
+def test_padding_bytes_and_padding_words_do_not_show(
+    name: str, texts: list[list[str]], more: tuple[int, int]
+) -> None:
     torch.manual_seed(0)
     reader = made(name)
     found, padded = reader(batch(texts)), reader(batch(texts, *more))
@@ -153,7 +171,11 @@ def test_a_word_that_occurs_often_is_read_once_and_learns_from_every_occurrence(
 ) -> None:
     reader, tokens, seen = made(name), batch([["ab", "c", "ab", "ab"]]), []
     plain = type(reader).feature
-    monkeypatch.setattr(type(reader), "feature", lambda self, bytes: (seen.append(len(bytes)), plain(self, bytes))[1])
+    monkeypatch.setattr(
+        type(reader),
+        "feature",
+        lambda self, bytes: (seen.append(len(bytes)), plain(self, bytes))[1],
+    )
     reader(tokens).square().sum().backward()
     assert seen == [2]
     expected = [parameter.grad.clone() for parameter in reader.parameters()]
@@ -168,18 +190,26 @@ def test_a_word_that_occurs_often_is_read_once_and_learns_from_every_occurrence(
 def test_a_compiled_reader_is_one_graph() -> None:
     torch._dynamo.reset()
     reader, tokens = made("characters-cnn"), batch([["ab", "c", "ab"]])
-    torch.testing.assert_close(torch.compile(reader, backend="eager", fullgraph=True)(tokens), reader(tokens))
+    torch.testing.assert_close(
+        torch.compile(reader, backend="eager", fullgraph=True)(tokens), reader(tokens)
+    )
     torch._dynamo.reset()
 
 
 @each_reader
 def test_gradients(name: str) -> None:
     reader, tokens = made(name), batch([["ab", "c"]], extra_bytes=2)
-    parameters = [parameter for key, parameter in reader.named_parameters() if not key.startswith(("bytes", "table"))]
+    parameters = [
+        parameter
+        for key, parameter in reader.named_parameters()
+        if not key.startswith(("bytes", "table"))
+    ]
     assert torch.autograd.gradcheck(lambda *_: reader(tokens), tuple(parameters))
     reader(tokens).square().sum().backward()
     used = set(tokens[..., 1:].flatten().tolist()) - {0}
-    assert set(reader.bytes.weight.grad.any(-1).nonzero().flatten().tolist()) == used, "the padding byte learns nothing"
+    assert set(reader.bytes.weight.grad.any(-1).nonzero().flatten().tolist()) == used, (
+        "the padding byte learns nothing"
+    )
     assert set(reader.table.weight.grad.any(-1).nonzero().flatten().tolist()) == {1, 2}
 
 
@@ -195,7 +225,9 @@ def test_dropped_words_are_read_by_their_bytes_in_training_alone(name: str) -> N
     kept, dropped = ((found - other).abs().amax(-1) < 1e-9 for other in (plain, without))
     assert (kept | dropped).all()
     assert 30 < dropped.sum() < 90
-    assert not torch.equal(without[0, 0], without[0, 1]), "unknown words still differ from each other"
+    assert not torch.equal(without[0, 0], without[0, 1]), (
+        "unknown words still differ from each other"
+    )
 
 
 # --- embeddings of ids
@@ -227,7 +259,9 @@ def test_an_embedding_looks_up_its_vectors_and_gives_logits_by_them(name: str) -
     pull = some(2, 2, DIM), some(2, 3, VOCAB)
     parameters = list(one.parameters())
     found = torch.autograd.grad([one(tokens), one.logits(x)], parameters, pull)
-    for gradient, expected in zip(found, torch.autograd.grad([vectors[tokens], x @ vectors.T], parameters, pull), strict=True):
+    for gradient, expected in zip(
+        found, torch.autograd.grad([vectors[tokens], x @ vectors.T], parameters, pull), strict=True
+    ):
         torch.testing.assert_close(gradient, expected)
     assert (one.vocab, one.dim, one.reads_bytes) == (VOCAB, DIM, False)
 
@@ -258,16 +292,25 @@ def test_the_plain_embedding_is_pytorchs() -> None:
 
 def test_a_factorized_embedding_has_few_parameters() -> None:
     assert sum(p.numel() for p in Factorized(1000, 64, rank=4).parameters()) == 1000 * 4 + 4 * 64
-    assert [name for name, _ in Factorized(10, 6, rank=2).named_parameters()] == ["table.weight", "project.weight"]
+    assert [name for name, _ in Factorized(10, 6, rank=2).named_parameters()] == [
+        "table.weight",
+        "project.weight",
+    ]
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
     for one in (Tokens(VOCAB, DIM), Factorized(VOCAB, DIM)):
-        with pytest.raises(SaccadeError, match=r"this model reads token ids alone, .* got shape \(1, 2, 5\); or choose model"):
+        with pytest.raises(
+            SaccadeError,
+            match=r"this model reads token ids alone, .* got shape \(1, 2, 5\); or choose model",
+        ):
             one(batch([["ab", "c"]]))
     with pytest.raises(SaccadeError, match=r"this model reads bytes too, .*, got shape \(1, 2\)"):
         CharacterCnn(VOCAB, DIM)(torch.tensor([[1, 2]]))
-    with pytest.raises(SaccadeError, match=r"widths must be at least 1 and word_dropout in \[0, 1\), got 0, 128 and 0\.0"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"widths must be at least 1 and word_dropout in \[0, 1\), got 0, 128 and 0\.0",
+    ):
         CharacterCnn(VOCAB, DIM, byte_dim=0)
     with pytest.raises(SaccadeError, match=r"word_dropout in \[0, 1\), got 32, 128 and 1\.0"):
         CharacterRnn(VOCAB, DIM, word_dropout=1.0)

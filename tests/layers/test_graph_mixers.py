@@ -36,7 +36,10 @@ def test_a_graph_convolution_worked_by_hand() -> None:
     x = torch.tensor([[[1.0], [10.0], [100.0], [7.0]]], dtype=torch.float64)
     found = layer.mix(x, masks.matrix(LINKS), None).flatten()
     # degrees 2, 3, 2, 1
-    wanted = [2 * (1 / 2 + 10 / math.sqrt(6)) + 0.5, 2 * (1 / math.sqrt(6) + 10 / 3 + 100 / math.sqrt(6)) + 0.5]
+    wanted = [
+        2 * (1 / 2 + 10 / math.sqrt(6)) + 0.5,
+        2 * (1 / math.sqrt(6) + 10 / 3 + 100 / math.sqrt(6)) + 0.5,
+    ]
     wanted += [2 * (10 / math.sqrt(6) + 100 / 2) + 0.5, 2 * 7 + 0.5]
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
 
@@ -50,7 +53,9 @@ def test_graph_attention_is_the_papers_formula_along_edges() -> None:
         for i in range(4):
             parts = []
             for head in range(2):
-                a = torch.cat([score.a_q[head, :, 0], score.a_k[head, :, 0]])  # the paper's one vector a over [W h_i ; W h_j]
+                a = torch.cat(
+                    [score.a_q[head, :, 0], score.a_k[head, :, 0]]
+                )  # the paper's one vector a over [W h_i ; W h_j]
                 near = [j for j in range(4) if LINKS[i, j]]
                 e = [a @ torch.cat([h[b, i, head], h[b, j, head]]) for j in near]
                 alpha = torch.stack([one if one > 0 else 0.2 * one for one in e]).softmax(0)
@@ -65,11 +70,18 @@ def test_kinds_of_edges_are_a_bias_of_attention() -> None:
     for head in range(2):
         for i in range(4):
             near = [j for j in range(4) if LINKS[i, j]]
-            fits = torch.stack([q[0, head, i] @ k[0, head, j] / 3**0.5 + position.table[KINDS[i, j], head] for j in near])
+            fits = torch.stack(
+                [
+                    q[0, head, i] @ k[0, head, j] / 3**0.5 + position.table[KINDS[i, j], head]
+                    for j in near
+                ]
+            )
             wanted = sum(w * v[0, head, j] for w, j in zip(fits.softmax(0), near, strict=True))
             torch.testing.assert_close(found[0, head, i], wanted)
     beyond = Positions.line(4, 4, relation=(KINDS + 96 * (KINDS == 3)).unsqueeze(0))
-    torch.testing.assert_close(attend(q, k, v, Mechanism(position=position), masks.matrix(LINKS), beyond), found)
+    torch.testing.assert_close(
+        attend(q, k, v, Mechanism(position=position), masks.matrix(LINKS), beyond), found
+    )
     with pytest.raises(SaccadeError, match="edge positions need the kinds of edges"):
         attend(q, k, v, Mechanism(position=position))
 
@@ -81,7 +93,9 @@ def test_message_passing_is_a_loop_over_edges(aggregate: str, kinds: int) -> Non
     lonely = LINKS.clone()
     lonely[3, 3] = 0  # a node without any neighbor hears nothing
     found = layer.mix(x, masks.matrix(lonely), at())
-    join = {"sum": lambda m: m.sum(0), "mean": lambda m: m.mean(0), "max": lambda m: m.amax(0)}[aggregate]
+    join = {"sum": lambda m: m.sum(0), "mean": lambda m: m.mean(0), "max": lambda m: m.amax(0)}[
+        aggregate
+    ]
     for b in range(2):
         for i in range(4):
             heard = []
@@ -94,7 +108,14 @@ def test_message_passing_is_a_loop_over_edges(aggregate: str, kinds: int) -> Non
             torch.testing.assert_close(found[b, i], layer.update(torch.cat([x[b, i], message])))
 
 
-@pytest.mark.parametrize("make", [lambda: GraphConvolution(6), lambda: GraphAttention(6, 2), lambda: MessagePassing(6, "max", 3)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GraphConvolution(6),
+        lambda: GraphAttention(6, 2),
+        lambda: MessagePassing(6, "max", 3),
+    ],
+)
 def test_nodes_in_another_order_give_outputs_in_that_order(make: object) -> None:
     """F(PX, PAPᵀ) = P F(X, A), with P as a matrix; and not when the edges stay behind."""
     layer: Mixer = shaken(make())  # type: ignore[operator]
@@ -103,12 +124,17 @@ def test_nodes_in_another_order_give_outputs_in_that_order(make: object) -> None
     moved = (p @ LINKS.double() @ p.T).long()
     kinds = Positions.line(4, 4, relation=(p @ KINDS.double() @ p.T).long().unsqueeze(0))
     expected = p @ layer.mix(x, masks.matrix(LINKS), at())
-    torch.testing.assert_close(layer.mix(p @ x, masks.matrix(moved), kinds), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        layer.mix(p @ x, masks.matrix(moved), kinds), expected, rtol=0, atol=1e-12
+    )
     assert not torch.allclose(layer.mix(p @ x, masks.matrix(LINKS), at()), expected)
 
 
 def test_wrong_sizes_and_names_are_told() -> None:
-    with pytest.raises(SaccadeError, match="expected an aggregate of sum, mean, max, got 'median'; choose one of these"):
+    with pytest.raises(
+        SaccadeError,
+        match="expected an aggregate of sum, mean, max, got 'median'; choose one of these",
+    ):
         MessagePassing(4, "median")
     with pytest.raises(SaccadeError, match="dim must be a multiple of heads"):
         GraphAttention(5, 2)

@@ -19,7 +19,9 @@ MEMBERS = {entry.name: entry.make for entry in table}
 def matrix(element: tuple[int, int]) -> Tensor:
     """The element as a 2 × 2 matrix of whole numbers: a turn, behind a mirroring of the columns or none."""
     turn, mirror = torch.tensor([[0, -1], [1, 0]]), torch.tensor([[-1, 0], [0, 1]])
-    return torch.linalg.matrix_power(turn, element[0]) @ torch.linalg.matrix_power(mirror, element[1])
+    return torch.linalg.matrix_power(turn, element[0]) @ torch.linalg.matrix_power(
+        mirror, element[1]
+    )
 
 
 def moved_by_loops(element: tuple[int, int], x: Tensor) -> Tensor:
@@ -47,10 +49,21 @@ def convolved_by_loops(layer: Any, x: Tensor) -> Tensor:
                 for h in range(given):
                     inverse = torch.linalg.inv(matrices[g].double()).round().long()
                     source = (
-                        0 if given == 1 else next(n for n, one in enumerate(matrices) if torch.equal(inverse @ matrices[h], one))
+                        0
+                        if given == 1
+                        else next(
+                            n
+                            for n, one in enumerate(matrices)
+                            if torch.equal(inverse @ matrices[h], one)
+                        )
                     )
                     kernel = moved_by_loops(elements[g], layer.weight[o, i, source])
-                    total = total + nn.functional.conv2d(fields[:, i, h].unsqueeze(1), kernel[None, None], padding=1)[:, 0]
+                    total = (
+                        total
+                        + nn.functional.conv2d(
+                            fields[:, i, h].unsqueeze(1), kernel[None, None], padding=1
+                        )[:, 0]
+                    )
             found.append(total)
     return torch.stack(found, 1)
 
@@ -62,7 +75,11 @@ def made(name: str, lifts: bool) -> Any:
     return layer
 
 
-ORACLES = {"p1": (1, convolved_by_loops), "p4": (4, convolved_by_loops), "p4m": (8, convolved_by_loops)}
+ORACLES = {
+    "p1": (1, convolved_by_loops),
+    "p4": (4, convolved_by_loops),
+    "p4m": (8, convolved_by_loops),
+}
 
 
 def test_every_group_has_its_oracle() -> None:
@@ -74,7 +91,10 @@ def test_every_group_has_its_oracle() -> None:
 @torch.no_grad()
 def test_a_group_convolution_is_the_sum_over_orientations(name: str, lifts: bool) -> None:
     count, by_loops = ORACLES[name]
-    layer, x = made(name, lifts), torch.randn(1, 3 if lifts else 3 * count, 4, 4, dtype=torch.float64)
+    layer, x = (
+        made(name, lifts),
+        torch.randn(1, 3 if lifts else 3 * count, 4, 4, dtype=torch.float64),
+    )
     assert len(layer.elements) == count
     torch.testing.assert_close(layer(x), by_loops(layer, x), rtol=0, atol=1e-12)
 
@@ -93,7 +113,11 @@ def test_elements_are_a_group_of_moves(name: str) -> None:
 @torch.no_grad()
 def test_a_moved_picture_gives_moved_maps_in_moved_orientations(name: str) -> None:
     """y'(g) = u · y(u⁻¹ g), the regular representation, exactly in float64, after a lifting and another layer with a norm between them."""
-    lift, layer, norm = made(name, True), MEMBERS[name](2, 2).double(), FieldNorm(2, len(MEMBERS[name].elements)).double().eval()
+    lift, layer, norm = (
+        made(name, True),
+        MEMBERS[name](2, 2).double(),
+        FieldNorm(2, len(MEMBERS[name].elements)).double().eval(),
+    )
     nn.init.normal_(norm.norm.running_mean)  # type: ignore[arg-type]
 
     def run(x: Tensor) -> Tensor:
@@ -105,7 +129,9 @@ def test_a_moved_picture_gives_moved_maps_in_moved_orientations(name: str) -> No
         after = run(act(u, x))
         for n, g in enumerate(elements):
             source = next(k for k, h in enumerate(elements) if compose(u, h) == g)
-            torch.testing.assert_close(after[:, :, n], act(u, before[:, :, source]), rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                after[:, :, n], act(u, before[:, :, source]), rtol=0, atol=1e-12
+            )
 
 
 def test_a_plain_convolution_is_pytorchs() -> None:
@@ -115,14 +141,26 @@ def test_a_plain_convolution_is_pytorchs() -> None:
     torch.testing.assert_close(layer(x), theirs(x))
 
 
-@pytest.mark.parametrize(("name", "turns", "mirrors"), [("p1", False, False), ("p4", True, False), ("p4m", True, True)])
+@pytest.mark.parametrize(
+    ("name", "turns", "mirrors"), [("p1", False, False), ("p4", True, False), ("p4m", True, True)]
+)
 @torch.no_grad()
-def test_the_vectors_of_a_group_cnn_move_with_the_image(name: str, turns: bool, mirrors: bool) -> None:
+def test_the_vectors_of_a_group_cnn_move_with_the_image(
+    name: str, turns: bool, mirrors: bool
+) -> None:
     torch.manual_seed(0)
-    model = Builder({"family": "group-cnn", "dim": 4, "depth": 3, "convolution": name}).make(ImageEncoder).double().eval()
+    model = (
+        Builder({"family": "group-cnn", "dim": 4, "depth": 3, "convolution": name})
+        .make(ImageEncoder)
+        .double()
+        .eval()
+    )
     x = torch.rand(2, 3, 16, 16, dtype=torch.float64)
     grid = model(x).unflatten(1, model.grid(16, 16))
-    for moved, holds in ((lambda y, d: y.rot90(1, (d, d + 1)), turns), (lambda y, d: y.flip(d + 1), mirrors)):
+    for moved, holds in (
+        (lambda y, d: y.rot90(1, (d, d + 1)), turns),
+        (lambda y, d: y.flip(d + 1), mirrors),
+    ):
         error = (model(moved(x, 2)).unflatten(1, (4, 4)) - moved(grid, 1)).abs().max()
         assert bool(error < 1e-12) == holds
         mean = (model(moved(x, 2)).mean(1) - model(x).mean(1)).abs().max()
@@ -130,5 +168,7 @@ def test_the_vectors_of_a_group_cnn_move_with_the_image(name: str, turns: bool, 
 
 
 def test_an_even_width_is_refused() -> None:
-    assert "expected an odd width of a group convolution, got 4; choose 3 or 5" in error_of(lambda: MEMBERS["p4"](1, 1, width=4))
+    assert "expected an odd width of a group convolution, got 4; choose 3 or 5" in error_of(
+        lambda: MEMBERS["p4"](1, 1, width=4)
+    )
     assert issubclass(MEMBERS["p4"], GroupConvolution)

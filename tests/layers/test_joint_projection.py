@@ -16,14 +16,25 @@ def gradients(layer: nn.Module, *inputs: Tensor) -> list[Tensor]:
     layer.zero_grad()
     output = layer(*inputs)
     output.square().sum().backward()
-    return [output.detach(), *(parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None)]
+    return [
+        output.detach(),
+        *(parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None),
+    ]
 
 
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"kv_heads": 2}, {"dim_memory": 6}], ids=str)
-def test_it_is_what_three_products_give(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"kv_heads": 2}, {"dim_memory": 6}], ids=str
+)
+def test_it_is_what_three_products_give(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = MultiHeadAttention(16, 4, **options).double()
     x = torch.randn(2, 9, 16, dtype=torch.float64, requires_grad=True)
-    memory = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True) if "dim_memory" in options else None
+    memory = (
+        torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+        if "dim_memory" in options
+        else None
+    )
     inputs = (x,) if memory is None else (x, memory)
     names = list(layer.state_dict())
     plain = gradients(layer, *inputs)
@@ -39,7 +50,9 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     linear = nn.functional.linear
     monkeypatch.setattr(
-        nn.functional, "linear", lambda x, weight, *rest: (found.append(len(weight)), linear(x, weight, *rest))[1]
+        nn.functional,
+        "linear",
+        lambda x, weight, *rest: (found.append(len(weight)), linear(x, weight, *rest))[1],
     )
     return found
 
@@ -73,7 +86,9 @@ def test_without_gradients_a_gpu_has_one_product_where_the_matrices_are_small(
         multihead_attention.project(there[:, :3], *parts)
         monkeypatch.setattr(multihead_attention, "FEW", 100)
         multihead_attention.project(there, *parts)
-    assert products == [8, 4, 4, 16, *(8, 4, 4) * 2], "on a CPU; one; of few positions; of large matrices"
+    assert products == [8, 4, 4, 16, *(8, 4, 4) * 2], (
+        "on a CPU; one; of few positions; of large matrices"
+    )
     for one, two in zip(apart, joined, strict=True):
         torch.testing.assert_close(one, two.as_subclass(Tensor))
 
@@ -88,10 +103,17 @@ def test_an_own_layer_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multihead_attention, "MANY", 1)
     layer = MultiHeadAttention(8, 2)
     layer.v = Zero(8, 8)
-    torch.testing.assert_close(layer(torch.randn(1, 4, 8, requires_grad=True)), layer.out.bias.expand(1, 4, 8))
+    torch.testing.assert_close(
+        layer(torch.randn(1, 4, 8, requires_grad=True)), layer.out.bias.expand(1, 4, 8)
+    )
 
 
-def doubled(layer: MultiHeadAttention, how: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def doubled(
+    layer: MultiHeadAttention,
+    how: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Changes a layer, by one of the ways there are, so that its values come out twice as large."""
     forward = nn.Linear.forward
     if how == "hook":
@@ -99,12 +121,16 @@ def doubled(layer: MultiHeadAttention, how: str, request: pytest.FixtureRequest,
     elif how == "hook before":
         layer.v.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
     elif how == "hook on all modules":
-        hook = nn.modules.module.register_module_forward_hook(lambda one, _, output: output * 2 if one is layer.v else None)
+        hook = nn.modules.module.register_module_forward_hook(
+            lambda one, _, output: output * 2 if one is layer.v else None
+        )
         request.addfinalizer(hook.remove)
     elif how == "method of the object":
         monkeypatch.setattr(layer.v, "forward", lambda x: forward(layer.v, x) * 2)
     elif how == "method of the class":
-        monkeypatch.setattr(nn.Linear, "forward", lambda own, x: forward(own, x) * (2 if own is layer.v else 1))
+        monkeypatch.setattr(
+            nn.Linear, "forward", lambda own, x: forward(own, x) * (2 if own is layer.v else 1)
+        )
     elif how == "parametrization":
         nn.utils.parametrize.register_parametrization(layer.v, "weight", Twice())
     elif how == "plain tensor":
@@ -124,7 +150,14 @@ class Twice(nn.Module):
         return x * 2
 
 
-WAYS = ["hook", "hook before", "hook on all modules", "method of the object", "method of the class", "parametrization"]
+WAYS = [
+    "hook",
+    "hook before",
+    "hook on all modules",
+    "method of the object",
+    "method of the class",
+    "parametrization",
+]
 
 
 @pytest.mark.parametrize("many", [1, 1024])

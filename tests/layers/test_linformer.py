@@ -22,20 +22,31 @@ each_sharing = pytest.mark.parametrize("share", SHARED)
 @each_sharing
 @pytest.mark.parametrize("lengths", [LENGTHS, [5, 5, 5]], ids=str)
 def test_it_is_its_loop(share: str, lengths: list[int]) -> None:
-    layer, x = shaken(Linformer(DIM, HEADS, k=3, max_len=6, share=share)), torch.randn(3, 5, DIM, dtype=torch.float64)
-    torch.testing.assert_close(layer(x, masks.padding(lengths)), linformer_loop(layer, x, False, lengths))
+    layer, x = (
+        shaken(Linformer(DIM, HEADS, k=3, max_len=6, share=share)),
+        torch.randn(3, 5, DIM, dtype=torch.float64),
+    )
+    torch.testing.assert_close(
+        layer(x, masks.padding(lengths)), linformer_loop(layer, x, False, lengths)
+    )
 
 
 @each_sharing
-@pytest.mark.parametrize("position", [positions.NoPosition, positions.Rotary, lambda: positions.Added(4)])
-def test_with_as_many_positions_as_tokens_and_the_identity_it_is_attention(share: str, position: type) -> None:
+@pytest.mark.parametrize(
+    "position", [positions.NoPosition, positions.Rotary, lambda: positions.Added(4)]
+)
+def test_with_as_many_positions_as_tokens_and_the_identity_it_is_attention(
+    share: str, position: type
+) -> None:
     mechanism = Mechanism(scores.ScaledDot(), normalizers.Softmax(), None, position())
     layer = shaken(Linformer(8, HEADS, k=7, max_len=7, share=share, mechanism=mechanism))
     with torch.no_grad():
         layer.project_keys.copy_(torch.eye(7).expand_as(layer.project_keys))
         layer.project_values.copy_(torch.eye(7).expand_as(layer.project_values))
     exact = MultiHeadAttention(8, HEADS, mechanism=mechanism).double()
-    exact.load_state_dict({name: one for name, one in layer.state_dict().items() if "project" not in name})
+    exact.load_state_dict(
+        {name: one for name, one in layer.state_dict().items() if "project" not in name}
+    )
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     torch.testing.assert_close(layer(x), exact(x))
     at = Positions(torch.arange(7).flip(0), torch.arange(7).flip(0))
@@ -44,7 +55,10 @@ def test_with_as_many_positions_as_tokens_and_the_identity_it_is_attention(share
 
 @each_sharing
 def test_a_token_is_projected_by_its_position(share: str) -> None:
-    layer, x = shaken(Linformer(DIM, HEADS, k=3, max_len=9, share=share)), torch.randn(2, 5, DIM, dtype=torch.float64)
+    layer, x = (
+        shaken(Linformer(DIM, HEADS, k=3, max_len=9, share=share)),
+        torch.randn(2, 5, DIM, dtype=torch.float64),
+    )
     back = torch.arange(5).flip(0)
     torch.testing.assert_close(layer(x.flip(1), positions=Positions(back, back)).flip(1), layer(x))
     at = torch.stack([torch.arange(5), torch.arange(5) + 4])
@@ -57,25 +71,39 @@ def test_a_token_is_projected_by_its_position(share: str) -> None:
 
 
 def test_padding_is_invisible_and_gets_no_gradient() -> None:
-    layer, x = shaken(Linformer(DIM, HEADS, k=3, max_len=9)), torch.randn(2, 6, DIM, dtype=torch.float64, requires_grad=True)
+    layer, x = (
+        shaken(Linformer(DIM, HEADS, k=3, max_len=9)),
+        torch.randn(2, 6, DIM, dtype=torch.float64, requires_grad=True),
+    )
     mask = masks.padding([4, 6])
     found = layer(x, mask)
     torch.testing.assert_close(found[:1, :4], layer(x[:1, :4]))
     (gradient,) = torch.autograd.grad(found[0, :4].sum(), x)
     assert (gradient[0, 4:] == 0).all()
-    assert torch.autograd.gradcheck(lambda x, *_: layer(x, mask), (x, *layer.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda x, *_: layer(x, mask), (x, *layer.parameters()), fast_mode=True
+    )
 
 
 @each_sharing
 @pytest.mark.parametrize("size", [16, 32])
-def test_parameters_and_operations_are_the_closed_formula_linear_in_the_length(share: str, size: int) -> None:
+def test_parameters_and_operations_are_the_closed_formula_linear_in_the_length(
+    share: str, size: int
+) -> None:
     dim, heads, slots, max_len = 12, 3, 4, 40
     layer = Linformer(dim, heads, k=slots, max_len=max_len, share=share)
     matrices = {"none": 2 * heads, "heads": 2, "keys-values": 1}[share]
-    assert sum(p.numel() for p in layer.parameters()) == 4 * (dim * dim + dim) + matrices * slots * max_len
+    assert (
+        sum(p.numel() for p in layer.parameters())
+        == 4 * (dim * dim + dim) + matrices * slots * max_len
+    )
     with counter() as counted, torch.no_grad():
         layer(torch.randn(2, size, dim))
-    projections, along, attention = 4 * 2 * 2 * size * dim * dim, 2 * 2 * 2 * slots * size * dim, 2 * 2 * 2 * size * slots * dim
+    projections, along, attention = (
+        4 * 2 * 2 * size * dim * dim,
+        2 * 2 * 2 * slots * size * dim,
+        2 * 2 * 2 * size * slots * dim,
+    )
     assert counted.get_total_flops() == projections + along + attention
 
 
@@ -88,29 +116,45 @@ def test_its_weights_are_recorded_over_the_projected_positions() -> None:
     torch.testing.assert_close(found.sum(-1), torch.ones(2, HEADS, 6))
 
 
-@pytest.mark.parametrize(("family", "kind"), [("transformer", Seq2Seq), ("transformer-decoder", CausalLM)])
+@pytest.mark.parametrize(
+    ("family", "kind"), [("transformer", Seq2Seq), ("transformer-decoder", CausalLM)]
+)
 def test_a_model_that_hides_the_future_is_refused_when_it_is_built(family: str, kind: type) -> None:
     builder = Builder({"family": family, "dim": 8, "heads": 2, "mixer": "linformer"})
     with pytest.raises(
-        SaccadeError, match=r"model\.mixer=linformer sees a text as a whole, and this model hides the future; choose"
+        SaccadeError,
+        match=r"model\.mixer=linformer sees a text as a whole, and this model hides the future; choose",
     ):
         builder.make(kind, *([9] * (2 if kind is Seq2Seq else 1)))
 
 
 def test_what_it_cannot_do_is_said() -> None:
     layer, x = Linformer(DIM, HEADS, k=3, max_len=4), torch.randn(1, 4, DIM)
-    with pytest.raises(SaccadeError, match=r"expected at most 4 positions \(mixer\.max_len\), got 5; shorten the text"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"expected at most 4 positions \(mixer\.max_len\), got 5; shorten the text",
+    ):
         layer(torch.randn(1, 5, DIM))
     for mask in (masks.causal(), masks.window(1), masks.causal() & masks.padding([3])):
         with pytest.raises(SaccadeError, match="a linformer knows padding masks alone"):
             layer(x, mask)
-    with pytest.raises(SaccadeError, match="cannot read position by position; choose mixer=attention"):
+    with pytest.raises(
+        SaccadeError, match="cannot read position by position; choose mixer=attention"
+    ):
         layer.start(x)
-    with pytest.raises(SaccadeError, match="expected a share that is one of none, heads, keys-values, got 'layers'"):
+    with pytest.raises(
+        SaccadeError, match="expected a share that is one of none, heads, keys-values, got 'layers'"
+    ):
         Linformer(DIM, HEADS, share="layers")
     small = {"family": "transformer-encoder", "dim": 8, "heads": 2}
-    for more in ({"mask": {"name": "window", "left": 1}}, {"position": "alibi"}, {"position": "shaw"}):
+    for more in (
+        {"mask": {"name": "window", "left": 1}},
+        {"position": "alibi"},
+        {"position": "shaw"},
+    ):
         with pytest.raises(SaccadeError, match="a linformer has fewer keys than tokens"):
             Builder({**small, "mixer": "linformer", **more}).make(Encoder, 9)
-    with pytest.raises(SaccadeError, match=r"a linformer, a funnel or model\.mask would count positions wrong"):
+    with pytest.raises(
+        SaccadeError, match=r"a linformer, a funnel or model\.mask would count positions wrong"
+    ):
         TwoStream(Builder({**small, "mixer": "linformer"}).make(Encoder, 9), 9)

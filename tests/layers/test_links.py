@@ -9,7 +9,15 @@ from torch import Tensor
 
 from saccade.core import masks
 from saccade.errors import SaccadeError
-from saccade.layers.graph_mixers import AttendLinks, ConvolveLinks, GraphAttention, GraphConvolution, IgnoreLinks, Links, layers
+from saccade.layers.graph_mixers import (
+    AttendLinks,
+    ConvolveLinks,
+    GraphAttention,
+    GraphConvolution,
+    IgnoreLinks,
+    Links,
+    layers,
+)
 from saccade.models.graph_network import join_edges
 
 # 0 – 1 – 2 and 3 alone, and a second graph of the edge 0 – 2; each node of the first is its own neighbor
@@ -48,7 +56,9 @@ def test_a_convolution_is_the_product_of_matrices() -> None:
     found = ConvolveLinks(3)((x @ weight).unsqueeze(1), join_edges(EDGES, 4))
     for b, a in enumerate(dense()):
         d = torch.diag(a.sum(1).clamp_min(1) ** -0.5)
-        torch.testing.assert_close(found[4 * b : 4 * b + 4], d @ a @ d @ x[4 * b : 4 * b + 4] @ weight)
+        torch.testing.assert_close(
+            found[4 * b : 4 * b + 4], d @ a @ d @ x[4 * b : 4 * b + 4] @ weight
+        )
 
 
 def test_a_convolution_is_the_mixer_on_a_list_of_edges() -> None:
@@ -56,21 +66,36 @@ def test_a_convolution_is_the_mixer_on_a_list_of_edges() -> None:
     x = nodes(6).unflatten(0, (2, 4))
     wanted = mixer.mix(x, masks.matrix(dense().long().unsqueeze(1)), None) - mixer.project.bias
     h = (x @ mixer.project.weight.T).flatten(0, 1).unsqueeze(1)
-    torch.testing.assert_close(ConvolveLinks(6)(h, join_edges(EDGES, 4)).unflatten(0, (2, 4)), wanted)
+    torch.testing.assert_close(
+        ConvolveLinks(6)(h, join_edges(EDGES, 4)).unflatten(0, (2, 4)), wanted
+    )
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_attention_is_a_loop_over_edges(last: bool) -> None:
     layer = shaken(AttendLinks(6, last, heads=2, last_heads=3)).eval()
-    h, links = nodes(layer.heads * layer.width).unflatten(1, (layer.heads, -1)), join_edges(EDGES, 4)
+    h, links = (
+        nodes(layer.heads * layer.width).unflatten(1, (layer.heads, -1)),
+        join_edges(EDGES, 4),
+    )
     found = layer(h, links)
     for i in range(8):
         near = [int(j) for t, j in zip(links.target, links.source, strict=True) if t == i]
         parts = []
         for head in range(layer.heads):
-            e = [layer.a_own[head, :, 0] @ h[i, head] + layer.a_other[head, :, 0] @ h[j, head] for j in near]
-            alpha = torch.stack([one if one > 0 else 0.2 * one for one in e]).softmax(0) if near else []
-            parts.append(sum((w * h[j, head] for w, j in zip(alpha, near, strict=True)), torch.zeros_like(h[i, head])))
+            e = [
+                layer.a_own[head, :, 0] @ h[i, head] + layer.a_other[head, :, 0] @ h[j, head]
+                for j in near
+            ]
+            alpha = (
+                torch.stack([one if one > 0 else 0.2 * one for one in e]).softmax(0) if near else []
+            )
+            parts.append(
+                sum(
+                    (w * h[j, head] for w, j in zip(alpha, near, strict=True)),
+                    torch.zeros_like(h[i, head]),
+                )
+            )
         wanted = (torch.stack(parts).mean(0) if last else torch.cat(parts)) + layer.bias
         torch.testing.assert_close(found[i], wanted)
 
@@ -95,7 +120,11 @@ def test_gradients_through_edges() -> None:
 
 
 def test_attention_drops_weights_in_training_alone() -> None:
-    layer, h, links = shaken(AttendLinks(6, heads=2, dropout=0.9)), nodes(6).unflatten(1, (2, 3)), join_edges(EDGES, 4)
+    layer, h, links = (
+        shaken(AttendLinks(6, heads=2, dropout=0.9)),
+        nodes(6).unflatten(1, (2, 3)),
+        join_edges(EDGES, 4),
+    )
     torch.manual_seed(0)
     assert not torch.allclose(layer.train()(h, links), layer.eval()(h, links))
 
@@ -103,6 +132,11 @@ def test_attention_drops_weights_in_training_alone() -> None:
 def test_no_layer_is_left_untested() -> None:
     assert set(layers.names()) == {"convolution", "attention", "none"}
     h = nodes(6)
-    assert torch.equal(IgnoreLinks(6)(h.unsqueeze(1), Links(8, torch.tensor([0]), torch.tensor([1]))), h)
-    with pytest.raises(SaccadeError, match="the width must be a multiple of heads, got 5 and 2; choose heads that divide it"):
+    assert torch.equal(
+        IgnoreLinks(6)(h.unsqueeze(1), Links(8, torch.tensor([0]), torch.tensor([1]))), h
+    )
+    with pytest.raises(
+        SaccadeError,
+        match="the width must be a multiple of heads, got 5 and 2; choose heads that divide it",
+    ):
         AttendLinks(5, heads=2)

@@ -26,10 +26,20 @@ from saccade.settings import Choice
 DIM, HEADS = 12, 3
 
 
-def twins(dim_memory: int | None = None, bias: bool = True) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+def twins(
+    dim_memory: int | None = None, bias: bool = True
+) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     """Our layer and PyTorch's with the same parameters, in float64."""
     ours = MultiHeadAttention(DIM, HEADS, dim_memory=dim_memory, bias=bias).double()
-    theirs = nn.MultiheadAttention(DIM, HEADS, bias=bias, kdim=dim_memory, vdim=dim_memory, batch_first=True, dtype=torch.float64)
+    theirs = nn.MultiheadAttention(
+        DIM,
+        HEADS,
+        bias=bias,
+        kdim=dim_memory,
+        vdim=dim_memory,
+        batch_first=True,
+        dtype=torch.float64,
+    )
     with torch.no_grad():
         for parameter in ours.parameters():
             parameter.copy_(torch.randn_like(parameter) / 3)
@@ -46,13 +56,19 @@ def twins(dim_memory: int | None = None, bias: bool = True) -> tuple[MultiHeadAt
 
 
 def assert_same(
-    ours: MultiHeadAttention, theirs: nn.MultiheadAttention, inputs: list[Tensor], found: Tensor, expected: Tensor
+    ours: MultiHeadAttention,
+    theirs: nn.MultiheadAttention,
+    inputs: list[Tensor],
+    found: Tensor,
+    expected: Tensor,
 ) -> None:
     """Outputs, gradients of the inputs, and gradients of all parameters."""
     torch.testing.assert_close(found, expected)
     pull = torch.randn_like(found)
     gradients = torch.autograd.grad(found, [*inputs, *ours.parameters()], pull)
-    by_name = dict(zip([name for name, _ in ours.named_parameters()], gradients[len(inputs) :], strict=True))
+    by_name = dict(
+        zip([name for name, _ in ours.named_parameters()], gradients[len(inputs) :], strict=True)
+    )
     parameters = dict(theirs.named_parameters())
     expected_gradients = torch.autograd.grad(expected, [*inputs, *parameters.values()], pull)
     for one, other in zip(gradients, expected_gradients[: len(inputs)], strict=False):
@@ -60,9 +76,13 @@ def assert_same(
     for name, gradient in zip(parameters, expected_gradients[len(inputs) :], strict=True):
         kind = name.rsplit("_", 1)[-1]
         if name.startswith("in_proj"):
-            torch.testing.assert_close(torch.cat([by_name[f"{part}.{kind}"] for part in "qkv"]), gradient)
+            torch.testing.assert_close(
+                torch.cat([by_name[f"{part}.{kind}"] for part in "qkv"]), gradient
+            )
         else:
-            torch.testing.assert_close(by_name[name.replace("out_proj", "out").replace("_proj_", ".")], gradient)
+            torch.testing.assert_close(
+                by_name[name.replace("out_proj", "out").replace("_proj_", ".")], gradient
+            )
 
 
 def data(*shape: int) -> Tensor:
@@ -76,7 +96,9 @@ def test_self_attention_is_pytorchs(bias: bool) -> None:
 
 
 @pytest.mark.parametrize("dim_memory", [None, 7])
-def test_cross_attention_is_pytorchs_also_over_a_memory_of_another_width(dim_memory: int | None) -> None:
+def test_cross_attention_is_pytorchs_also_over_a_memory_of_another_width(
+    dim_memory: int | None,
+) -> None:
     (ours, theirs), x, memory = twins(dim_memory), data(2, 5, DIM), data(2, 8, dim_memory or DIM)
     assert_same(ours, theirs, [x, memory], ours(x, memory), theirs(x, memory, memory)[0])
 
@@ -84,7 +106,13 @@ def test_cross_attention_is_pytorchs_also_over_a_memory_of_another_width(dim_mem
 def test_causal_attention_is_pytorchs_with_its_opposite_mask() -> None:
     (ours, theirs), x = twins(), data(2, 5, DIM)
     future = torch.ones(5, 5).triu(1).bool()  # True = may NOT attend
-    assert_same(ours, theirs, [x], ours(x, mask=masks.causal()), theirs(x, x, x, attn_mask=future, is_causal=True)[0])
+    assert_same(
+        ours,
+        theirs,
+        [x],
+        ours(x, mask=masks.causal()),
+        theirs(x, x, x, attn_mask=future, is_causal=True)[0],
+    )
     torch.testing.assert_close(ours(x, mask=masks.matrix(~future)), ours(x, mask=masks.causal()))
 
 
@@ -93,14 +121,22 @@ def test_padding_is_pytorchs_key_padding_mask_inverted() -> None:
     lengths = torch.tensor([6, 2])
     hidden = torch.arange(6) >= lengths[:, None]  # True = padding
     found = ours(x, memory, masks.padding(lengths))
-    assert_same(ours, theirs, [x, memory], found, theirs(x, memory, memory, key_padding_mask=hidden)[0])
+    assert_same(
+        ours, theirs, [x, memory], found, theirs(x, memory, memory, key_padding_mask=hidden)[0]
+    )
     assert not torch.allclose(found, ours(x, memory))
 
 
 def test_the_number_of_parameters_does_not_depend_on_the_number_of_heads() -> None:
-    counts = {sum(p.numel() for p in MultiHeadAttention(24, heads).parameters()) for heads in (1, 2, 3, 8, 24)}
+    counts = {
+        sum(p.numel() for p in MultiHeadAttention(24, heads).parameters())
+        for heads in (1, 2, 3, 8, 24)
+    }
     assert counts == {4 * 24 * 24 + 4 * 24}
-    assert sum(p.numel() for p in MultiHeadAttention(24, 8, kv_heads=2).parameters()) == 2 * 24 * 24 + 2 * 24 * 6 + 2 * 24 + 2 * 6
+    assert (
+        sum(p.numel() for p in MultiHeadAttention(24, 8, kv_heads=2).parameters())
+        == 2 * 24 * 24 + 2 * 24 * 6 + 2 * 24 + 2 * 6
+    )
 
 
 def test_the_first_parameters_keep_the_size_of_what_passes() -> None:
@@ -115,16 +151,22 @@ def in_steps(layer: MultiHeadAttention, x: Tensor, sizes: list[int]) -> tuple[Te
     cache, done, found = layer.start(x), 0, []
     for piece in x.split(sizes, 1):
         done += piece.shape[1]
-        output, cache = layer.step(piece, cache, masks.causal(), Positions.line(piece.shape[1], done))
+        output, cache = layer.step(
+            piece, cache, masks.causal(), Positions.line(piece.shape[1], done)
+        )
         found.append(output)
     return torch.cat(found, 1), cache
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("score", ["scaled-dot", "bilinear", "additive", "cosine"])
-def test_grouped_heads_equal_a_layer_with_those_heads_written_out(kv_heads: int, score: str) -> None:
+def test_grouped_heads_equal_a_layer_with_those_heads_written_out(
+    kv_heads: int, score: str
+) -> None:
     def layer(groups: int) -> MultiHeadAttention:
-        return MultiHeadAttention(16, 4, groups, Mechanism(Choice(scores.table[score])(dim_q=4, dim_k=4, heads=4)))
+        return MultiHeadAttention(
+            16, 4, groups, Mechanism(Choice(scores.table[score])(dim_q=4, dim_k=4, heads=4))
+        )
 
     grouped, full = layer(kv_heads), layer(4)
     full.mechanism.load_state_dict(grouped.mechanism.state_dict())
@@ -133,16 +175,23 @@ def test_grouped_heads_equal_a_layer_with_those_heads_written_out(kv_heads: int,
             getattr(full, name).load_state_dict(getattr(grouped, name).state_dict())
         for name in ("k", "v"):
             few, all_ = getattr(grouped, name), getattr(full, name)
-            all_.weight.copy_(few.weight.view(kv_heads, 4, 16).repeat_interleave(4 // kv_heads, 0).view(16, 16))
+            all_.weight.copy_(
+                few.weight.view(kv_heads, 4, 16).repeat_interleave(4 // kv_heads, 0).view(16, 16)
+            )
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(grouped(x, mask=masks.causal()), full(x, mask=masks.causal()))
     torch.testing.assert_close(in_steps(grouped, x, [1] * 5)[0], full(x, mask=masks.causal()))
 
 
-@pytest.mark.parametrize("position", [one.name for one in positions.table if not one.make.needs_relation])
+@pytest.mark.parametrize(
+    "position", [one.name for one in positions.table if not one.make.needs_relation]
+)
 @pytest.mark.parametrize("sizes", [[1] * 6, [4, 1, 1], [2, 3, 1]], ids=str)
 def test_steps_with_a_cache_are_the_whole_pass(position: str, sizes: list[int]) -> None:
-    mechanism = Mechanism(scores.ReducedRank(4, 4, 3, heads=2), position=Choice(positions.table[position])(dim=4, heads=2))
+    mechanism = Mechanism(
+        scores.ReducedRank(4, 4, 3, heads=2),
+        position=Choice(positions.table[position])(dim=4, heads=2),
+    )
     layer, x = MultiHeadAttention(8, 2, mechanism=mechanism), torch.randn(3, 6, 8)
     whole = layer(x, mask=masks.causal())
     for grad in (True, False):
@@ -157,23 +206,36 @@ def test_a_memory_prepared_once_is_read_many_times() -> None:
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     ready = layer.prepare(memory)
     for _ in range(2):
-        torch.testing.assert_close(layer.read(x, ready, masks.padding([2, 5])), layer(x, memory, masks.padding([2, 5])))
+        torch.testing.assert_close(
+            layer.read(x, ready, masks.padding([2, 5])), layer(x, memory, masks.padding([2, 5]))
+        )
 
 
 def test_positions_and_relations_reach_the_mechanism() -> None:
-    layer, x = MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.Rotary())), torch.randn(2, 3, 8)
+    layer, x = (
+        MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.Rotary())),
+        torch.randn(2, 3, 8),
+    )
     at = torch.tensor([[0, 4, 9], [0, 1, 2]])
     found = layer(x, positions=Positions(at, at))
     torch.testing.assert_close(found[1], layer(x)[1])
     assert not torch.allclose(found[0], layer(x)[0])
     syntax = MultiHeadAttention(8, 2, mechanism=Mechanism(position=positions.SyntaxDistance(4)))
-    trees = [torch.tensor([[0, 1, 2], [1, 0, 1], [2, 1, 0]]), torch.tensor([[0, 1, 1], [1, 0, 2], [1, 2, 0]])]
-    chain, star = (syntax(x, positions=Positions.line(3, 3, relation=tree.expand(2, 3, 3))) for tree in trees)
+    trees = [
+        torch.tensor([[0, 1, 2], [1, 0, 1], [2, 1, 0]]),
+        torch.tensor([[0, 1, 1], [1, 0, 2], [1, 2, 0]]),
+    ]
+    chain, star = (
+        syntax(x, positions=Positions.line(3, 3, relation=tree.expand(2, 3, 3))) for tree in trees
+    )
     assert not torch.allclose(chain, star)
     assert (syntax.needs_relation, layer.needs_relation) == (True, False)
 
 
-@pytest.mark.parametrize("name", [one.name for one in positions.table if not (one.make.needs_relation or one.make.absolute)])
+@pytest.mark.parametrize(
+    "name",
+    [one.name for one in positions.table if not (one.make.needs_relation or one.make.absolute)],
+)
 @pytest.mark.parametrize("more", [1, 2, 8])
 def test_a_memory_shorter_than_the_input_ends_where_the_input_ends(name: str, more: int) -> None:
     """Distances are those of self-attention over a text whose first keys are hidden."""
@@ -184,7 +246,9 @@ def test_a_memory_shorter_than_the_input_ends_where_the_input_ends(name: str, mo
     padded = torch.cat([torch.zeros(2, more, 8).double(), memory], 1)
     torch.testing.assert_close(layer(x, memory), layer(x, padded, masks.matrix(hidden)))
     padding = masks.padding([2, keys])
-    torch.testing.assert_close(layer(x, memory, padding), layer.read(x, layer.prepare(memory), padding))
+    torch.testing.assert_close(
+        layer(x, memory, padding), layer.read(x, layer.prepare(memory), padding)
+    )
 
 
 class Mine(MultiHeadAttention):
@@ -198,18 +262,31 @@ def test_a_layer_that_is_called_runs_its_own_mix() -> None:
     x, layer = torch.randn(2, 16, 8), Mine(8, 2)
     torch.testing.assert_close(layer(x), 3 * x)
     torch.testing.assert_close(Block(layer, None, partial(PreNorm, nn.Identity))(x), 4 * x)
-    with pytest.raises(SaccadeError, match="Mine overrides `mix` alone, and `step` would attend as before; override `start`"):
+    with pytest.raises(
+        SaccadeError,
+        match="Mine overrides `mix` alone, and `step` would attend as before; override `start`",
+    ):
         layer.start(x)
     windows = Windows.over(4, 4, 2, torch.device("cpu"))
     divided = WindowAttention(8, 2, Mechanism())
     torch.testing.assert_close(divided(x, positions=windows), divided.mix(x, None, windows))
-    assert not torch.allclose(divided(x, positions=windows), MultiHeadAttention.mix(divided, x, None, windows))
+    assert not torch.allclose(
+        divided(x, positions=windows), MultiHeadAttention.mix(divided, x, None, windows)
+    )
 
 
 @pytest.mark.parametrize("make", [Mine, Linformer])
-def test_a_funnel_refuses_attention_that_mixes_in_another_way(make: type[MultiHeadAttention]) -> None:
-    with pytest.raises(SaccadeError, match="stack=funnel pools the queries of attention; choose mixer=attention"):
-        FunnelStack(lambda n: Block(make(8, 2), None, partial(PreNorm, nn.Identity)), 2, lambda: nn.LayerNorm(8))
+def test_a_funnel_refuses_attention_that_mixes_in_another_way(
+    make: type[MultiHeadAttention],
+) -> None:
+    with pytest.raises(
+        SaccadeError, match="stack=funnel pools the queries of attention; choose mixer=attention"
+    ):
+        FunnelStack(
+            lambda n: Block(make(8, 2), None, partial(PreNorm, nn.Identity)),
+            2,
+            lambda: nn.LayerNorm(8),
+        )
 
 
 def test_dropout_falls_in_training_alone() -> None:
@@ -227,21 +304,47 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
         lambda: MultiHeadAttention(10, 3),
         "dim must be a multiple of heads, got dim=10 and heads=3; choose heads",
     ),
-    ("no heads", lambda: MultiHeadAttention(10, 0), "got dim=10 and heads=0; choose heads that divide it"),
-    ("shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=3), "heads must be a multiple of kv_heads, got 4 and 3"),
+    (
+        "no heads",
+        lambda: MultiHeadAttention(10, 0),
+        "got dim=10 and heads=0; choose heads that divide it",
+    ),
+    (
+        "shared heads",
+        lambda: MultiHeadAttention(12, 4, kv_heads=3),
+        "heads must be a multiple of kv_heads, got 4 and 3",
+    ),
     ("no shared heads", lambda: MultiHeadAttention(12, 4, kv_heads=0), "choose a divisor of 4"),
-    ("width", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 9)), r"x must be batch × positions × 8, got shape \(2, 3, 9\)"),
-    ("dimensions", lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 8)), r"x must be batch × positions × 8, got shape \(3, 8\)"),
+    (
+        "width",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 9)),
+        r"x must be batch × positions × 8, got shape \(2, 3, 9\)",
+    ),
+    (
+        "dimensions",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(3, 8)),
+        r"x must be batch × positions × 8, got shape \(3, 8\)",
+    ),
     (
         "memory",
         lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 3, 6)),
         r"memory must be batch × positions × 8, got shape \(2, 3, 6\)",
     ),
-    ("batches", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(1, 3, 8)), "batch of 2, memory a batch of 1"),
-    ("mask", lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), mask=torch.ones(3, 3).bool()), "expected a mask, got Tensor"),
+    (
+        "batches",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(1, 3, 8)),
+        "batch of 2, memory a batch of 1",
+    ),
+    (
+        "mask",
+        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), mask=torch.ones(3, 3).bool()),
+        "expected a mask, got Tensor",
+    ),
     (
         "order",
-        lambda: MultiHeadAttention(8, 2)(torch.zeros(2, 3, 8), torch.zeros(2, 2, 8), masks.causal()),
+        lambda: MultiHeadAttention(8, 2)(
+            torch.zeros(2, 3, 8), torch.zeros(2, 2, 8), masks.causal()
+        ),
         "got 3 queries and 2 keys",
     ),
     (
@@ -258,7 +361,9 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "sentence"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
+@pytest.mark.parametrize(
+    ("make", "sentence"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
+)
 def test_a_mistake_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
     with pytest.raises(SaccadeError, match=sentence):
         make()
@@ -270,7 +375,9 @@ def test_a_mistake_is_answered_with_a_sentence(make: Callable[[], object], sente
     kv_heads=st.integers(-1, 13),
     shape=st.lists(st.integers(1, 12), min_size=1, max_size=4),
 )
-def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(dim: int, heads: int, kv_heads: int, shape: list[int]) -> None:
+def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(
+    dim: int, heads: int, kv_heads: int, shape: list[int]
+) -> None:
     x = torch.zeros(*shape)
     if heads < 1 or dim % heads or kv_heads < 1 or heads % kv_heads:
         with pytest.raises(SaccadeError, match="heads"):
@@ -305,13 +412,17 @@ MASKS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore::torch.jit.TracerWarning", "ignore:`torch.jit.trace:DeprecationWarning"
+)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", ["rotary", "alibi", "shaw"])
 def test_a_trace_of_an_encoder_layer_is_the_layer(name: str, mask: str) -> None:
     mechanism = Mechanism(position=Choice(positions.table[name])(dim=4, heads=4))
     attention = MultiHeadAttention(16, 4, kv_heads=2, mechanism=mechanism)
-    made = Masked(Block(attention, MLP(16, 32), partial(PreNorm, partial(nn.LayerNorm, 16))), MASKS[mask]).eval()
+    made = Masked(
+        Block(attention, MLP(16, 32), partial(PreNorm, partial(nn.LayerNorm, 16))), MASKS[mask]
+    ).eval()
     traced = torch.jit.trace(made, (torch.randn(2, 7, 16),))
     x = torch.randn(2, 7, 16)
     torch.testing.assert_close(traced(x), made(x))
@@ -330,7 +441,9 @@ def test_a_trace_of_an_encoder_layer_is_the_layer(name: str, mask: str) -> None:
 def test_one_export_is_for_every_length(mechanism: Mechanism, mask: str) -> None:
     layer = Masked(MultiHeadAttention(16, 4, kv_heads=2, mechanism=mechanism), MASKS[mask]).eval()
     length = torch.export.Dim("length", min=2, max=4096)
-    exported = torch.export.export(layer, (torch.randn(2, 600, 16),), dynamic_shapes={"x": {1: length}}).module()
+    exported = torch.export.export(
+        layer, (torch.randn(2, 600, 16),), dynamic_shapes={"x": {1: length}}
+    ).module()
     for count in (2, 511, 512, 1100):
         x = torch.randn(2, count, 16)
         torch.testing.assert_close(exported(x), layer(x), rtol=1e-4, atol=1e-5)
@@ -342,7 +455,10 @@ def test_one_export_is_for_every_length(mechanism: Mechanism, mask: str) -> None
 @pytest.mark.parametrize("name", scores.table.names())
 def test_a_reader_is_one_head_without_projections_except_where_widths_must_agree(name: str) -> None:
     make = scores.table[name]
-    mechanism = Mechanism(Choice(make)(dim_q=4, dim_k=6, heads=1), normalizers.Sum() if make.needs_sum else normalizers.Softmax())
+    mechanism = Mechanism(
+        Choice(make)(dim_q=4, dim_k=6, heads=1),
+        normalizers.Sum() if make.needs_sum else normalizers.Softmax(),
+    )
     reader = Reader(4, 6, mechanism)
     assert isinstance(reader.project, nn.Identity) == make.unequal_widths
     query, memory = torch.randn(2, 3, 4), torch.randn(2, 5, 6)
@@ -355,7 +471,9 @@ def test_a_reader_is_one_head_without_projections_except_where_widths_must_agree
 
 
 def test_a_step_knows_its_positions_from_the_cache() -> None:
-    layer = MultiHeadAttention(DIM, HEADS, mechanism=Mechanism(mask=masks.causal(), position=positions.Rotary())).double()
+    layer = MultiHeadAttention(
+        DIM, HEADS, mechanism=Mechanism(mask=masks.causal(), position=positions.Rotary())
+    ).double()
     x = torch.randn(2, 6, DIM, dtype=torch.float64)
     cache, found = layer.start(x), []
     for chunk in x.split((1, 3, 1, 1), 1):
@@ -377,7 +495,11 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "sentence"), MISTAKES, ids=[sentence[:30] for _, sentence in MISTAKES])
-def test_a_likely_mistake_is_answered_with_a_sentence(make: Callable[[], object], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "sentence"), MISTAKES, ids=[sentence[:30] for _, sentence in MISTAKES]
+)
+def test_a_likely_mistake_is_answered_with_a_sentence(
+    make: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises(SaccadeError, match=re.escape(sentence)):
         make()

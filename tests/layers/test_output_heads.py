@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
 from saccade.layers.embeddings import Adaptive, CharacterCnn, Embedding, Factorized, Tokens
-from saccade.layers.output_heads import AdaptiveSoftmax, LinearHead, MixtureOfSoftmaxes, TransformHead, table
+from saccade.layers.output_heads import (
+    AdaptiveSoftmax,
+    LinearHead,
+    MixtureOfSoftmaxes,
+    TransformHead,
+    table,
+)
 from saccade.settings import Choice
 
 VOCAB, DIM = 7, 4
@@ -28,7 +34,9 @@ def vectors(tied: Embedding) -> Tensor:
         return tied.table.weight @ tied.project.weight.T
     if isinstance(tied, Adaptive):
         each = zip(tied.tables, tied.projects, strict=True)
-        return torch.cat([one.weight @ p.weight.T if isinstance(p, nn.Linear) else one.weight for one, p in each])
+        return torch.cat(
+            [one.weight @ p.weight.T if isinstance(p, nn.Linear) else one.weight for one, p in each]
+        )
     return tied.weight if isinstance(tied, Tokens) else tied.table.weight
 
 
@@ -45,7 +53,9 @@ def mixture(head: MixtureOfSoftmaxes, matrix: Tensor, x: Tensor) -> Tensor:
         for k in range(head.count):
             part = slice(k * DIM, (k + 1) * DIM)
             latent = torch.tanh(head.latent.weight[part] @ vector + head.latent.bias[part])
-            total = total + prior[k] * (matrix @ latent + (0 if head.bias is None else head.bias)).softmax(0)
+            total = total + prior[k] * (
+                matrix @ latent + (0 if head.bias is None else head.bias)
+            ).softmax(0)
         rows.append(total.log())
     return torch.stack(rows).view(*x.shape[:-1], VOCAB)
 
@@ -58,12 +68,19 @@ def adaptive(head: AdaptiveSoftmax, matrix: Tensor, x: Tensor) -> Tensor:
         top = logits[: head.first].exp().sum() + clusters.exp().sum()
         found = [logits[n].exp() / top for n in range(head.first)]
         for k, (first, end) in enumerate(head.rest):
-            found += [clusters[k].exp() / top * logits[n].exp() / logits[first:end].exp().sum() for n in range(first, end)]
+            found += [
+                clusters[k].exp() / top * logits[n].exp() / logits[first:end].exp().sum()
+                for n in range(first, end)
+            ]
         rows.append(torch.stack(found).log())
     return torch.stack(rows).view(*x.shape[:-1], VOCAB)
 
 
-ORACLES: dict[str, Callable[..., Tensor]] = {"linear": linear, "mixture": mixture, "adaptive": adaptive}
+ORACLES: dict[str, Callable[..., Tensor]] = {
+    "linear": linear,
+    "mixture": mixture,
+    "adaptive": adaptive,
+}
 
 
 def some(*shape: int) -> Tensor:
@@ -71,7 +88,9 @@ def some(*shape: int) -> Tensor:
 
 
 def made(name: str, tied: Embedding | None = None, bias: bool = False) -> LinearHead:
-    head = Choice(table[name], table.entry(name).example)(dim=DIM, vocab=VOCAB, tied=tied, bias=bias).double()
+    head = Choice(table[name], table.entry(name).example)(
+        dim=DIM, vocab=VOCAB, tied=tied, bias=bias
+    ).double()
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -85,18 +104,32 @@ def test_every_head_has_its_formula() -> None:
 @pytest.mark.parametrize("name", table.names())
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("to", [None, *EMBEDDINGS])
-def test_a_head_is_its_formula_tied_or_with_a_matrix_of_its_own(name: str, bias: bool, to: str | None) -> None:
+def test_a_head_is_its_formula_tied_or_with_a_matrix_of_its_own(
+    name: str, bias: bool, to: str | None
+) -> None:
     tied = None if to is None else EMBEDDINGS[to]().double()
     head, x = made(name, tied, bias), some(2, 3, DIM).requires_grad_()
-    matrix = vectors(tied or head.own) if tied is not None or isinstance(head, AdaptiveSoftmax) else head.weight
+    matrix = (
+        vectors(tied or head.own)
+        if tied is not None or isinstance(head, AdaptiveSoftmax)
+        else head.weight
+    )
     torch.testing.assert_close(head(x), ORACLES[name](head, matrix, x))
-    parameters = [*head.parameters(), *([] if tied is None else getattr(tied, "table", tied).parameters())]
+    parameters = [
+        *head.parameters(),
+        *([] if tied is None else getattr(tied, "table", tied).parameters()),
+    ]
     assert torch.autograd.gradcheck(lambda x, *_: head(x), (x, *parameters), fast_mode=True)
-    assert not any(key.startswith("_tied") or key == "weight" for key in head.state_dict()) or tied is None
+    assert (
+        not any(key.startswith("_tied") or key == "weight" for key in head.state_dict())
+        or tied is None
+    )
     assert ("bias" in head.state_dict()) == bias
 
 
-def test_a_mixture_gives_probabilities_that_a_softmax_leaves_as_they_are_and_of_a_higher_rank() -> None:
+def test_a_mixture_gives_probabilities_that_a_softmax_leaves_as_they_are_and_of_a_higher_rank() -> (
+    None
+):
     head, x = MixtureOfSoftmaxes(2, 9, count=3).double(), some(40, 2)
     nn.init.normal_(head.weight, std=2)
     found = head(x)
@@ -133,12 +166,18 @@ def test_berts_head_transforms_before_it_names() -> None:
         for parameter in head.parameters():
             parameter.copy_(torch.randn_like(parameter))
     between = nn.functional.layer_norm(
-        nn.functional.gelu(x @ head.transform.weight.T + head.transform.bias), [3], head.norm.weight, head.norm.bias
+        nn.functional.gelu(x @ head.transform.weight.T + head.transform.bias),
+        [3],
+        head.norm.weight,
+        head.norm.bias,
     )
     torch.testing.assert_close(head(x), between @ tied.weight.T + head.bias)
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
     for make in (LinearHead, MixtureOfSoftmaxes, AdaptiveSoftmax):
-        with pytest.raises(SaccadeError, match="the head needs 8 tokens, the embedding it is tied to has 7; use one vocabulary"):
+        with pytest.raises(
+            SaccadeError,
+            match="the head needs 8 tokens, the embedding it is tied to has 7; use one vocabulary",
+        ):
             make(DIM, 8, Tokens(VOCAB, DIM))

@@ -19,7 +19,12 @@ from saccade.settings import Choice
 
 VOCAB, DIM = 9, 4
 each_pool = pytest.mark.parametrize("name", pools.names())
-CORPUS = [[4, 5, 5, 6], [4, 6, 7], [4, 5], [4, 6, 6]]  # 4 occurs in all of four texts, 5 in two, 6 in three, 7 in one
+CORPUS = [
+    [4, 5, 5, 6],
+    [4, 6, 7],
+    [4, 5],
+    [4, 6, 6],
+]  # 4 occurs in all of four texts, 5 in two, 6 in three, 7 in one
 
 
 def made(name: str) -> Pool:
@@ -66,7 +71,9 @@ def static(pool: Static, text: list[int], x: Tensor) -> list[float]:
 def attention(pool: Attention, text: list[int], x: Tensor) -> list[float]:
     score = pool.mechanism.score
     b = score.w_q[0].T @ pool.query
-    return shares([math.exp((score.v[0] @ torch.tanh(score.w_k[0].T @ row + b)).item()) for row in x])
+    return shares(
+        [math.exp((score.v[0] @ torch.tanh(score.w_k[0].T @ row + b)).item()) for row in x]
+    )
 
 
 def two_layers(part: Any, x: Tensor) -> Tensor:
@@ -93,9 +100,14 @@ def test_every_pool_of_the_table_has_its_formula() -> None:
 
 @each_pool
 @given(
-    texts=st.lists(st.lists(st.integers(4, VOCAB - 1), min_size=1, max_size=5), min_size=1, max_size=4), more=st.integers(0, 2)
+    texts=st.lists(
+        st.lists(st.integers(4, VOCAB - 1), min_size=1, max_size=5), min_size=1, max_size=4
+    ),
+    more=st.integers(0, 2),
 )
-def test_weights_are_the_formula_and_padding_has_none(name: str, texts: list[list[int]], more: int) -> None:
+def test_weights_are_the_formula_and_padding_has_none(
+    name: str, texts: list[list[int]], more: int
+) -> None:
     torch.manual_seed(0)
     pool, size = made(name), max(map(len, texts)) + more
     tokens = torch.tensor([text + [8] * (size - len(text)) for text in texts])
@@ -103,10 +115,15 @@ def test_weights_are_the_formula_and_padding_has_none(name: str, texts: list[lis
     weights, pooled = pool.weights(tokens, x, lengths), pool(tokens, x, lengths)
     for b, text in enumerate(texts):
         expected = FORMULAS[name](pool, text, x[b, : len(text)])
-        torch.testing.assert_close(weights[b, : len(text)], torch.tensor(expected, dtype=torch.float64))
+        torch.testing.assert_close(
+            weights[b, : len(text)], torch.tensor(expected, dtype=torch.float64)
+        )
         assert (weights[b, len(text) :] == 0).all()
         deep = isinstance(pool, DeepSets)
-        by_hand = sum(weight * (two_layers(pool.each, row) if deep else row) for weight, row in zip(expected, x[b], strict=False))
+        by_hand = sum(
+            weight * (two_layers(pool.each, row) if deep else row)
+            for weight, row in zip(expected, x[b], strict=False)
+        )
         torch.testing.assert_close(pooled[b], two_layers(pool.whole, by_hand) if deep else by_hand)
 
 
@@ -132,7 +149,12 @@ def test_a_corpus_worked_by_hand() -> None:
     pool = TfIdf(VOCAB)
     pool.prepare(CORPUS)
     expected = [math.log(4)] * VOCAB  # never seen: the largest, that of token 7
-    expected[4], expected[5], expected[6], expected[7] = 0.0, math.log(2), math.log(4 / 3), math.log(4)
+    expected[4], expected[5], expected[6], expected[7] = (
+        0.0,
+        math.log(2),
+        math.log(4 / 3),
+        math.log(4),
+    )
     torch.testing.assert_close(pool.idf, torch.tensor(expected))
     weights = pool.weights(torch.tensor([CORPUS[0]]), torch.zeros(1, 4, 2), torch.tensor([4]))[0]
     # tf·idf of the first text: 4: 1/4 · 0, 5: 2/4 · log 2, 6: 1/4 · log 4/3; their sum 0.4185
@@ -145,7 +167,9 @@ def test_a_corpus_worked_by_hand() -> None:
 def test_a_text_of_words_that_occur_everywhere_falls_back_to_the_mean() -> None:
     pool = TfIdf(VOCAB)
     pool.prepare(CORPUS)
-    assert pool.weights(torch.tensor([[4, 4, 0]]), torch.zeros(1, 3, 2), torch.tensor([2])).tolist() == [[0.5, 0.5, 0.0]]
+    assert pool.weights(
+        torch.tensor([[4, 4, 0]]), torch.zeros(1, 3, 2), torch.tensor([2])
+    ).tolist() == [[0.5, 0.5, 0.0]]
 
 
 def test_counts_are_kept_in_the_models_files_and_are_not_learned() -> None:
@@ -162,13 +186,19 @@ def test_counts_are_kept_in_the_models_files_and_are_not_learned() -> None:
 
 def test_mistakes_are_answered_with_sentences() -> None:
     pool = TfIdf(VOCAB)
-    with pytest.raises(SaccadeError, match=r"tf-idf has read no texts; call `pool.prepare\(texts\)`"):
+    with pytest.raises(
+        SaccadeError, match=r"tf-idf has read no texts; call `pool.prepare\(texts\)`"
+    ):
         pool(torch.tensor([[4]]), torch.zeros(1, 1, 2), torch.tensor([1]))
     with pytest.raises(
-        SaccadeError, match="tf-idf needs texts with tokens, got 2 texts without any; pass the training texts as token ids"
+        SaccadeError,
+        match="tf-idf needs texts with tokens, got 2 texts without any; pass the training texts as token ids",
     ):
         pool.prepare([[], []])
-    with pytest.raises(SaccadeError, match="expected ids below 9, got 9; encode the texts with the model's vocabulary"):
+    with pytest.raises(
+        SaccadeError,
+        match="expected ids below 9, got 9; encode the texts with the model's vocabulary",
+    ):
         pool.prepare([[9]])
 
 
@@ -176,8 +206,15 @@ def test_mistakes_are_answered_with_sentences() -> None:
 
 
 def test_a_static_weight_begins_as_the_mean_and_is_read_as_score() -> None:
-    pool, tokens, x, lengths = Static(VOCAB), torch.tensor([[4, 5, 6]]), some(1, 3, DIM), torch.tensor([2])
-    torch.testing.assert_close(pool.weights(tokens, x, lengths), Mean().weights(tokens, x.float(), lengths))
+    pool, tokens, x, lengths = (
+        Static(VOCAB),
+        torch.tensor([[4, 5, 6]]),
+        some(1, 3, DIM),
+        torch.tensor([2]),
+    )
+    torch.testing.assert_close(
+        pool.weights(tokens, x, lengths), Mean().weights(tokens, x.float(), lengths)
+    )
     with torch.no_grad():
         pool.score[5] += math.log(3)
     torch.testing.assert_close(pool.weights(tokens, x, lengths), torch.tensor([[0.25, 0.75, 0.0]]))
@@ -191,8 +228,12 @@ def test_a_static_weight_begins_as_the_mean_and_is_read_as_score() -> None:
         for normalize in (["sum"] if score.make.needs_sum else ["softmax", "sparsemax", "sigmoid"])
     ],
 )
-def test_attention_takes_any_score_and_normalizer_and_is_seen_by_a_record(score: str, normalize: str) -> None:
-    pool = Attention(DIM, Choice(scores.table[score]), Choice(normalizers.table[normalize])).double()
+def test_attention_takes_any_score_and_normalizer_and_is_seen_by_a_record(
+    score: str, normalize: str
+) -> None:
+    pool = Attention(
+        DIM, Choice(scores.table[score]), Choice(normalizers.table[normalize])
+    ).double()
     tokens, x, lengths = torch.zeros(2, 5).long(), some(2, 5, DIM), torch.tensor([5, 2])
     with record(nn.ModuleDict({"pool": pool})) as seen:
         pooled = pool(tokens, x, lengths)

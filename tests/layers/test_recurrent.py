@@ -35,11 +35,19 @@ def test_every_cell_of_the_table_has_a_peer() -> None:
 
 @each_cell
 def test_one_step_is_pytorchs_cell(name: str) -> None:
-    ours, theirs = shaken(Recurrence(cells[name], DIM, HIDDEN)), PEERS[name][1](DIM, HIDDEN).double()
+    ours, theirs = (
+        shaken(Recurrence(cells[name], DIM, HIDDEN)),
+        PEERS[name][1](DIM, HIDDEN).double(),
+    )
     theirs.load_state_dict({key: getattr(ours.layers, f"{key}_l0") for key in theirs.state_dict()})
-    x, carried = some(3, DIM).requires_grad_(), tuple(some(3, 1, HIDDEN) for _ in range(cells[name].carries))
+    x, carried = (
+        some(3, DIM).requires_grad_(),
+        tuple(some(3, 1, HIDDEN) for _ in range(cells[name].carries)),
+    )
     top, after = ours.step(ours.project(x), carried)
-    expected = theirs(x, tuple(part[:, 0] for part in carried) if len(carried) > 1 else carried[0][:, 0])
+    expected = theirs(
+        x, tuple(part[:, 0] for part in carried) if len(carried) > 1 else carried[0][:, 0]
+    )
     expected = expected if isinstance(expected, tuple) else (expected,)
     torch.testing.assert_close(top, expected[0])
     for one, other in zip(after, expected, strict=True):
@@ -51,22 +59,32 @@ def test_one_step_is_pytorchs_cell(name: str) -> None:
 @each_cell
 def test_gradients_of_one_step(name: str) -> None:
     ours = shaken(Recurrence(cells[name], 2, 2, depth=2))
-    x, carried = some(1, 2).requires_grad_(), tuple(some(1, 2, 2).requires_grad_() for _ in range(cells[name].carries))
+    x, carried = (
+        some(1, 2).requires_grad_(),
+        tuple(some(1, 2, 2).requires_grad_() for _ in range(cells[name].carries)),
+    )
     assert torch.autograd.gradcheck(
-        lambda x, *c: ours.step(ours.project(x), c[: len(carried)])[0], (x, *carried, *ours.parameters())
+        lambda x, *c: ours.step(ours.project(x), c[: len(carried)])[0],
+        (x, *carried, *ours.parameters()),
     )
 
 
 @each_cell
 @pytest.mark.parametrize("depth", [1, 3])
-def test_whole_sequences_are_pytorchs_layer_and_the_steps_one_after_another(name: str, depth: int) -> None:
+def test_whole_sequences_are_pytorchs_layer_and_the_steps_one_after_another(
+    name: str, depth: int
+) -> None:
     ours = shaken(Recurrence(cells[name], DIM, HIDDEN, depth))
     theirs = PEERS[name][0](DIM, HIDDEN, depth, batch_first=True).double()
     theirs.load_state_dict(ours.layers.state_dict())
     x = some(2, 6, DIM)
     for carried in (None, tuple(some(2, depth, HIDDEN) for _ in range(cells[name].carries))):
         found, after = ours(x, carried)
-        first = None if carried is None else tuple(part.transpose(0, 1).contiguous() for part in carried)
+        first = (
+            None
+            if carried is None
+            else tuple(part.transpose(0, 1).contiguous() for part in carried)
+        )
         expected, last = theirs(x, first if first is None or len(first) > 1 else first[0])
         torch.testing.assert_close(found, expected)
         for one, other in zip(after, last if isinstance(last, tuple) else (last,), strict=True):
@@ -93,15 +111,21 @@ def test_long_sequences_are_read_in_pieces(name: str, monkeypatch: pytest.Monkey
 @each_cell
 def test_parts_of_an_input_may_be_projected_apart(name: str) -> None:
     ours, x = shaken(Recurrence(cells[name], DIM, HIDDEN)), some(3, 7, DIM)
-    torch.testing.assert_close(ours.project(x[..., :2]) + ours.project(x[..., 2:], 2), ours.project(x))
+    torch.testing.assert_close(
+        ours.project(x[..., :2]) + ours.project(x[..., 2:], 2), ours.project(x)
+    )
 
 
 def test_dropout_falls_between_layers_in_training_alone() -> None:
     ours, x = Recurrence(cells["gru"], DIM, HIDDEN, depth=2, dropout=0.5), torch.randn(2, DIM)
     carried = (torch.randn(2, 2, HIDDEN),)
-    assert not torch.equal(ours.step(ours.project(x), carried)[0], ours.step(ours.project(x), carried)[0])
+    assert not torch.equal(
+        ours.step(ours.project(x), carried)[0], ours.step(ours.project(x), carried)[0]
+    )
     ours.eval()
-    assert torch.equal(ours.step(ours.project(x), carried)[0], ours.step(ours.project(x), carried)[0])
+    assert torch.equal(
+        ours.step(ours.project(x), carried)[0], ours.step(ours.project(x), carried)[0]
+    )
 
 
 def packed_twin(ours: Bidirectional, name: str, depth: int) -> nn.RNNBase:
@@ -129,7 +153,11 @@ def test_both_directions_are_pytorchs_over_packed_sequences(name: str, depth: in
     torch.testing.assert_close(end, torch.cat([h[-2], h[-1]], -1))
 
 
-@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), more=st.integers(0, 3), depth=st.integers(1, 2))
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    more=st.integers(0, 3),
+    depth=st.integers(1, 2),
+)
 def test_padding_never_reaches_a_state(lengths: list[int], more: int, depth: int) -> None:
     torch.manual_seed(0)
     ours = shaken(Bidirectional(cells["gru"], DIM, HIDDEN, depth))
@@ -146,4 +174,8 @@ def test_padding_never_reaches_a_state(lengths: list[int], more: int, depth: int
 
 
 def test_mirrored_positions() -> None:
-    assert mirrored(torch.tensor([3, 1, 4]), 4).tolist() == [[2, 1, 0, 3], [0, 1, 2, 3], [3, 2, 1, 0]]
+    assert mirrored(torch.tensor([3, 1, 4]), 4).tolist() == [
+        [2, 1, 0, 3],
+        [0, 1, 2, 3],
+        [3, 2, 1, 0],
+    ]

@@ -40,11 +40,15 @@ def test_it_is_its_loop(kind: str, plus: str, causal: bool) -> None:
 def test_positions_may_be_given_one_by_one_and_differ_from_row_to_row(kind: str, plus: str) -> None:
     layer, x = made(kind, plus), torch.randn(3, 4, DIM, dtype=torch.float64)
     expected = layer(x)
-    torch.testing.assert_close(layer(x, positions=Positions(torch.arange(4), torch.arange(4))), expected)
+    torch.testing.assert_close(
+        layer(x, positions=Positions(torch.arange(4), torch.arange(4))), expected
+    )
     at = torch.stack([torch.arange(4), torch.arange(4) + 3, torch.arange(4) + 1])
     found = layer(x, positions=Positions(at, at))
     torch.testing.assert_close(found[:1], expected[:1])
-    assert not torch.allclose(found[1:], expected[1:]), "scores are for the positions, not for their order"
+    assert not torch.allclose(found[1:], expected[1:]), (
+        "scores are for the positions, not for their order"
+    )
     alone = layer(x[1:2], positions=Positions(at[1], at[1]))
     torch.testing.assert_close(found[1:2], alone)
 
@@ -53,7 +57,9 @@ def test_positions_may_be_given_one_by_one_and_differ_from_row_to_row(kind: str,
 def test_gradients(kind: str, plus: str) -> None:
     layer, x = made(kind, plus), torch.randn(2, 3, DIM, dtype=torch.float64, requires_grad=True)
     mask = masks.padding([3, 2])
-    assert torch.autograd.gradcheck(lambda x, *_: layer(x, mask=mask), (x, *layer.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda x, *_: layer(x, mask=mask), (x, *layer.parameters()), fast_mode=True
+    )
 
 
 @each_variant
@@ -67,10 +73,13 @@ def test_weights_are_recorded_in_a_pass_in_rows_and_in_steps(kind: str, plus: st
     torch.testing.assert_close(found.sum(-1), torch.ones(2, HEADS, 6, dtype=torch.float64))
     assert (found.triu(1) == 0).all()
     assert (found[1, :, :, 4:] == 0).all()
-    torch.testing.assert_close(seen["attention"].weights(rows=[3, 1], heads=[1]), found[:, [1]][:, :, [3, 1]])
+    torch.testing.assert_close(
+        seen["attention"].weights(rows=[3, 1], heads=[1]), found[:, [1]][:, :, [3, 1]]
+    )
     v = layer.split(layer.v(x), HEADS)
     torch.testing.assert_close(
-        layer.out((found @ v).transpose(1, 2).flatten(2)), layer(x, mask=masks.causal() & masks.padding([6, 4]))
+        layer.out((found @ v).transpose(1, 2).flatten(2)),
+        layer(x, mask=masks.causal() & masks.padding([6, 4])),
     )
     with record(layer) as stepped:
         cache = layer.start(x[:, 0])
@@ -83,8 +92,12 @@ def test_weights_are_recorded_in_a_pass_in_rows_and_in_steps(kind: str, plus: st
 
 @pytest.mark.parametrize("inner", ["t5", "rotary", "shaw"])
 def test_plus_keeps_the_score_and_the_position_of_the_model(inner: str) -> None:
-    position = {"t5": lambda: positions.T5Buckets(HEADS), "rotary": positions.Rotary, "shaw": lambda: positions.Shaw(4)}[inner]
-    make = lambda score: Mechanism(score, position=position())  # noqa: E731
+    position = {
+        "t5": lambda: positions.T5Buckets(HEADS),
+        "rotary": positions.Rotary,
+        "shaw": lambda: positions.Shaw(4),
+    }[inner]
+    make = lambda score: Mechanism(score, position=position())
     built = Synthesizer(DIM, HEADS, "random", "add", 7, make_mechanism=make, head_width=4)
     layer, x = shaken(built), torch.randn(2, 5, DIM, dtype=torch.float64)
     own = layer.mechanism.position
@@ -110,14 +123,18 @@ def test_a_text_beyond_max_len_is_refused_with_a_sentence(kind: str, plus: str) 
         layer(torch.randn(1, 2, DIM, dtype=torch.float64), positions=Positions(at, at))
     cache = layer.start(torch.randn(1, DIM, dtype=torch.float64))
     for n in range(7):
-        _, cache = layer.step(torch.randn(1, 1, DIM, dtype=torch.float64), cache, None, Positions.line(1, n + 1))
+        _, cache = layer.step(
+            torch.randn(1, 1, DIM, dtype=torch.float64), cache, None, Positions.line(1, n + 1)
+        )
     with pytest.raises(SaccadeError, match=sentence):
         layer.step(torch.randn(1, 1, DIM, dtype=torch.float64), cache, None, Positions.line(1, 8))
 
 
 @each_variant
 @pytest.mark.parametrize("more", [1, 2, 4])
-def test_a_position_before_the_first_is_refused_with_a_sentence(kind: str, plus: str, more: int) -> None:
+def test_a_position_before_the_first_is_refused_with_a_sentence(
+    kind: str, plus: str, more: int
+) -> None:
     layer, x = made(kind, plus), torch.randn(1, 2 + more, DIM, dtype=torch.float64)
     sentence = f"position -{more} is before the first that the mixer has learned; give as many keys as queries"
     with pytest.raises(SaccadeError, match=sentence):
@@ -129,10 +146,14 @@ def test_a_position_before_the_first_is_refused_with_a_sentence(kind: str, plus:
 
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(
-        SaccadeError, match="expected a kind that is one of dense, factorized-dense, random, factorized, got 'sparse'"
+        SaccadeError,
+        match="expected a kind that is one of dense, factorized-dense, random, factorized, got 'sparse'",
     ):
         Synthesizer(DIM, HEADS, "sparse")
-    with pytest.raises(SaccadeError, match="rank has no effect on a synthesizer of kind 'random', got 4; leave it out"):
+    with pytest.raises(
+        SaccadeError,
+        match="rank has no effect on a synthesizer of kind 'random', got 4; leave it out",
+    ):
         Synthesizer(DIM, HEADS, "random", rank=4)
     small = {"family": "transformer-decoder", "dim": 8, "heads": 2}
     with pytest.raises(SaccadeError, match=r"model\.mixer\.plus is 'both'"):
@@ -159,7 +180,9 @@ def test_parameters_and_operations_are_the_closed_formula(kind: str, plus: str) 
         "random": heads * max_len**2,
         "factorized": 2 * heads * max_len * rank,
     }
-    assert sum(p.numel() for p in layer.parameters()) == projections * dim * heads * width + tables[kind] + (plus == "alpha")
+    assert sum(p.numel() for p in layer.parameters()) == projections * dim * heads * width + tables[
+        kind
+    ] + (plus == "alpha")
     with counter() as counted, torch.no_grad():
         layer(torch.randn(2, size, dim))
     made_scores = {
@@ -169,13 +192,23 @@ def test_parameters_and_operations_are_the_closed_formula(kind: str, plus: str) 
         "factorized": 2 * heads * size * rank * size,  # once for the whole batch
     }
     attention = 2 * 2 * heads * size * size * width * (1 + (plus != "none"))
-    assert counted.get_total_flops() == 2 * 2 * size * projections * dim * heads * width + made_scores[kind] + attention
+    assert (
+        counted.get_total_flops()
+        == 2 * 2 * size * projections * dim * heads * width + made_scores[kind] + attention
+    )
 
 
 def test_a_language_model_of_random_weights_learns() -> None:
     """Weights that look at no token can repeat the token before: each is predicted from the last one."""
     torch.manual_seed(0)
-    settings = {"family": "transformer-decoder", "dim": 16, "hidden": 16, "depth": 1, "heads": 2, "dropout": 0.0}
+    settings = {
+        "family": "transformer-decoder",
+        "dim": 16,
+        "hidden": 16,
+        "depth": 1,
+        "heads": 2,
+        "dropout": 0.0,
+    }
     mixer = {"name": "synthesizer", "kind": "random", "max_len": 12}
     model = Builder({**settings, "mixer": mixer, "position_embedding": "none"}).make(CausalLM, 9)
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
@@ -184,7 +217,9 @@ def test_a_language_model_of_random_weights_learns() -> None:
     tokens[:, 3::2] = tokens[:, 1:-2:2]  # every second token is that of two positions before
     for _ in range(80):
         logits = model(tokens[:, :-1])
-        loss = torch.nn.functional.cross_entropy(logits[:, 2::2].flatten(0, 1), tokens[:, 3::2].flatten())
+        loss = torch.nn.functional.cross_entropy(
+            logits[:, 2::2].flatten(0, 1), tokens[:, 3::2].flatten()
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -193,10 +228,13 @@ def test_a_language_model_of_random_weights_learns() -> None:
 
 @pytest.mark.parametrize("plus", PLUS)
 def test_a_mask_that_is_computed_from_keys_needs_keys(plus: str) -> None:
-    build = lambda: made("dense", plus, make_mechanism=lambda score: Mechanism(score, mask=masks.top_blocks(2, 1)))  # noqa: E731
+    build = lambda: made(
+        "dense", plus, make_mechanism=lambda score: Mechanism(score, mask=masks.top_blocks(2, 1))
+    )
     if plus == "none":
         with pytest.raises(
-            SaccadeError, match=r"TopBlocks\(2, 1\) is computed from keys, which a synthesizer without q·k does not have;"
+            SaccadeError,
+            match=r"TopBlocks\(2, 1\) is computed from keys, which a synthesizer without q·k does not have;",
         ):
             build()
     else:

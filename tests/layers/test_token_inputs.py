@@ -33,7 +33,10 @@ AT = torch.tensor([[0, 3], [7, 1]])
 def sinusoids(at: Tensor) -> Tensor:
     rows = []
     for t in at.flatten().tolist():
-        waves = [(math.sin(t / 10000 ** (2 * k / DIM)), math.cos(t / 10000 ** (2 * k / DIM))) for k in range(DIM // 2)]
+        waves = [
+            (math.sin(t / 10000 ** (2 * k / DIM)), math.cos(t / 10000 ** (2 * k / DIM)))
+            for k in range(DIM // 2)
+        ]
         rows.append([number for pair in waves for number in pair])
     return torch.tensor(rows).view(*at.shape, DIM)
 
@@ -41,10 +44,14 @@ def sinusoids(at: Tensor) -> Tensor:
 POSITIONS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
     "none": lambda one, x, at: x,
     "sinusoidal": lambda one, x, at: x + sinusoids(at),
-    "learned": lambda one, x, at: x + torch.stack([one.vectors[t] for t in at.flatten().tolist()]).view(*at.shape, DIM),
+    "learned": lambda one, x, at: (
+        x + torch.stack([one.vectors[t] for t in at.flatten().tolist()]).view(*at.shape, DIM)
+    ),
     # depths are the positions divided by 2 here
     "depth": lambda one, x, at: (
-        x + sinusoids(at) + torch.stack([one.vectors[min(t // 2, 3)] for t in at.flatten()]).view(*at.shape, DIM)
+        x
+        + sinusoids(at)
+        + torch.stack([one.vectors[min(t // 2, 3)] for t in at.flatten()]).view(*at.shape, DIM)
     ),
 }
 
@@ -56,7 +63,9 @@ def deep(one: nn.Module, at: Tensor) -> tuple[Tensor, ...]:
 
 JOINS: dict[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
     "add": lambda one, x, p: x + p,
-    "concatenate": lambda one, x, p: x @ one.project.weight[:, :DIM].T + p @ one.project.weight[:, DIM:].T + one.project.bias,
+    "concatenate": lambda one, x, p: (
+        x @ one.project.weight[:, :DIM].T + p @ one.project.weight[:, DIM:].T + one.project.bias
+    ),
 }
 
 
@@ -70,7 +79,9 @@ def test_position_embeddings(name: str) -> None:
     one, x = Choice(positions[name], positions.entry(name).example)(dim=DIM), torch.randn(2, 2, DIM)
     torch.testing.assert_close(one(x, AT, *deep(one, AT)), POSITIONS[name](one, x, AT))
     torch.testing.assert_close(
-        one(x, AT[0], *deep(one, AT[0])), POSITIONS[name](one, x, AT[:1]), msg="the same positions in each row"
+        one(x, AT[0], *deep(one, AT[0])),
+        POSITIONS[name](one, x, AT[:1]),
+        msg="the same positions in each row",
     )
     assert one(x.bfloat16(), AT, *deep(one, AT)).dtype == torch.bfloat16
 
@@ -80,7 +91,10 @@ def test_position_embeddings(name: str) -> None:
 def test_positions_join_tokens_in_each_way(name: str, position: str) -> None:
     join, x, p = Choice(joins[name])(dim=DIM), torch.randn(2, 3, DIM), torch.randn(3, DIM)
     torch.testing.assert_close(join(x, p), JOINS[name](join, x, p))
-    one, x = choose(positions, {"name": position, "join": name}, "p")(dim=DIM), torch.randn(2, 2, DIM)
+    one, x = (
+        choose(positions, {"name": position, "join": name}, "p")(dim=DIM),
+        torch.randn(2, 2, DIM),
+    )
     torch.testing.assert_close(one(x, AT), JOINS[name](one.join, x, one.vectors_at(AT)))
     assert type(one.join) is joins[name]
 
@@ -88,9 +102,13 @@ def test_positions_join_tokens_in_each_way(name: str, position: str) -> None:
 def test_a_learned_table_ends_where_it_ends() -> None:
     learned, x = Learned(DIM, max_len=8), torch.zeros(2, 2, DIM)
     assert learned(x, AT).shape == (2, 2, DIM)
-    with pytest.raises(SaccadeError, match="position 8 is beyond the learned table of 8; shorten the text"):
+    with pytest.raises(
+        SaccadeError, match="position 8 is beyond the learned table of 8; shorten the text"
+    ):
         learned(x, AT + 1)
-    assert Learned(64, 4000).vectors.std().item() == pytest.approx(math.sqrt(0.5), abs=0.01), "as wide as sinusoids"
+    assert Learned(64, 4000).vectors.std().item() == pytest.approx(math.sqrt(0.5), abs=0.01), (
+        "as wide as sinusoids"
+    )
     with pytest.raises(SaccadeError, match=r"p\.max_len is 0; it must lie between 1 and"):
         choose(positions, {"name": "learned", "max_len": 0}, "p")
     with pytest.raises(SaccadeError, match="no join of positions named 'ad'; did you mean 'add'"):
@@ -102,27 +120,40 @@ def test_a_learned_table_ends_where_it_ends() -> None:
 def test_depths_in_a_tree_are_read_beside_plain_positions() -> None:
     x, depths = torch.randn(2, 2, DIM), torch.tensor([[0, 1], [5, 0]])
     sine = Depth(DIM)
-    torch.testing.assert_close(sine(x, AT, depths), x + sinusoids(AT) + sinusoids(depths) @ sine.project.weight.T)
-    assert not torch.allclose(sine(x, depths, AT), sine(x, AT, depths)), "depth 3 at position 5 is not depth 5 at position 3"
+    torch.testing.assert_close(
+        sine(x, AT, depths), x + sinusoids(AT) + sinusoids(depths) @ sine.project.weight.T
+    )
+    assert not torch.allclose(sine(x, depths, AT), sine(x, AT, depths)), (
+        "depth 3 at position 5 is not depth 5 at position 3"
+    )
     alone = Depth(DIM, max_len=4, plain=Choice(NoPositionEmbedding), join=Choice(Concatenate))
     vectors = alone.vectors[depths.clamp(max=3)]
     torch.testing.assert_close(alone(x, AT, depths), JOINS["concatenate"](alone.join, x, vectors))
     one = PositionedInput(Tokens(11, DIM), sine, DIM)
     assert one.needs_relation
-    torch.testing.assert_close(one(AT, AT, depths), sine(one.tokens.weight[AT] * math.sqrt(DIM), AT, depths))
-    with pytest.raises(SaccadeError, match=r"the depth of words needs parse trees; pass depth=tree_depths\(heads\)"):
+    torch.testing.assert_close(
+        one(AT, AT, depths), sine(one.tokens.weight[AT] * math.sqrt(DIM), AT, depths)
+    )
+    with pytest.raises(
+        SaccadeError, match=r"the depth of words needs parse trees; pass depth=tree_depths\(heads\)"
+    ):
         one(AT, AT)
     with pytest.raises(SaccadeError, match="choose sinusoidal, learned or none"):
         choose(positions, {"name": "depth", "plain": "depth"}, "p")(dim=DIM)
 
 
 def test_token_vectors_are_scaled_and_know_their_positions() -> None:
-    one, tokens = PositionedInput(Tokens(11, DIM), Sinusoidal(DIM), DIM), torch.tensor([[3, 1, 4, 1]])
+    one, tokens = (
+        PositionedInput(Tokens(11, DIM), Sinusoidal(DIM), DIM),
+        torch.tensor([[3, 1, 4, 1]]),
+    )
     expected = one.tokens.weight[tokens] * math.sqrt(DIM) + sinusoids(torch.arange(4))
     torch.testing.assert_close(one(tokens, torch.arange(4)), expected)
     torch.testing.assert_close(one(tokens[:, 2:], torch.arange(2, 4)), expected[:, 2:])
     vectors = torch.randn(1, 4, DIM)
-    torch.testing.assert_close(one.join(vectors, torch.arange(4)), vectors + sinusoids(torch.arange(4)))
+    torch.testing.assert_close(
+        one.join(vectors, torch.arange(4)), vectors + sinusoids(torch.arange(4))
+    )
     large = PositionedInput(Tokens(3000, 64), NoPositionEmbedding(), 64, dropout=0.5).eval()
     every = torch.arange(3000)[None]
     assert large(every, every[0]).std().item() == pytest.approx(1.0, abs=0.05)
@@ -138,7 +169,9 @@ def test_an_embedding_may_name_its_own_scale(scale: float | None) -> None:
         (WordInput(Tokens(11, DIM, scale), nn.Identity()), 1.0),
     ):
         found = one(tokens, torch.arange(2)) if isinstance(one, PositionedInput) else one(tokens)
-        torch.testing.assert_close(found, one.tokens.weight[tokens] * (usual if scale is None else scale))
+        torch.testing.assert_close(
+            found, one.tokens.weight[tokens] * (usual if scale is None else scale)
+        )
 
 
 def test_words_are_read_without_positions_one_by_one_too_and_whole_words_are_dropped() -> None:

@@ -30,25 +30,44 @@ from saccade.settings import Choice
 
 T = TypeVar("T", bound=nn.Module)
 V = 13
-SIZES: dict[str, Any] = {"dim": 8, "hidden": 6, "depth": 2, "heads": 2, "lstm_width": 9, "depths": [2, 1]}
-SOURCE, LENGTHS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0]]), torch.tensor([5, 3, 1])
+SIZES: dict[str, Any] = {
+    "dim": 8,
+    "hidden": 6,
+    "depth": 2,
+    "heads": 2,
+    "lstm_width": 9,
+    "depths": [2, 1],
+}
+SOURCE, LENGTHS = (
+    torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [7, 0, 0, 0, 0]]),
+    torch.tensor([5, 3, 1]),
+)
 TARGET = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
 # How each token is spelled, for embeddings that read bytes.
 BYTES = torch.tensor(spell([str(n) * (1 + n % 3) for n in range(V)]))
-IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)  # as many as SOURCE has rows
+IMAGES = torch.rand(
+    3, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+)  # as many as SOURCE has rows
 
 
 def settings(family: str, **changed: Any) -> dict[str, Any]:
     """A recipe's `model`: small and without dropout, with some settings changed."""
     fields = [f.name for f in dataclasses.fields(models.table[family].config)]
     small = {name: size for name, size in SIZES.items() if name in fields}
-    return {"family": family, **small, **{name: 0.0 for name in fields if name.endswith("dropout")}, **changed}
+    return {
+        "family": family,
+        **small,
+        **{name: 0.0 for name in fields if name.endswith("dropout")},
+        **changed,
+    }
 
 
 def vocabularies(kind: type[nn.Module]) -> tuple[Any, ...]:
     """What a model of a kind is built for: sizes of vocabularies, and an image encoder where it looks at images."""
     if issubclass(kind, ImageToText | LookingEncoder):
-        return Builder({"family": "cnn", "dim": 4, "depths": [1], "stem_stride": 4}).make(ImageEncoder), V
+        return Builder({"family": "cnn", "dim": 4, "depths": [1], "stem_stride": 4}).make(
+            ImageEncoder
+        ), V
     if issubclass(kind, TextAutoencoder):
         return V, 5
     return () if issubclass(kind, ImageEncoder) else (V, V) if issubclass(kind, Seq2Seq) else (V,)
@@ -88,19 +107,30 @@ def stepped(model: Decodable, target: Tensor, source: Tensor, lengths: Tensor) -
 
 def with_bytes(model: Encoder, tokens: Tensor) -> Tensor:
     """The tokens as the encoder reads them: with their bytes where it asks for them."""
-    return torch.cat([tokens.unsqueeze(-1), BYTES[tokens]], -1) if model.embedding.reads_bytes else tokens
+    return (
+        torch.cat([tokens.unsqueeze(-1), BYTES[tokens]], -1)
+        if model.embedding.reads_bytes
+        else tokens
+    )
 
 
 def images_for(model: ImageEncoder) -> Tensor:
     """Two images, as small as they can be with two rows and columns of places."""
     size = next(2**n for n in range(10) if min(model.grid(2**n, 2**n)) > 1)
-    return torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0), dtype=model.mean.dtype)
+    return torch.rand(
+        2, 3, size, size, generator=torch.Generator().manual_seed(0), dtype=model.mean.dtype
+    )
 
 
 def read(model: Encoder, tokens: Tensor, lengths: Tensor) -> Tensor:
     """One vector per token; where the encoder asks for a relation of the tokens, steps between them and depths in a made-up tree."""
     if isinstance(model, LookingEncoder):
-        return model(with_bytes(model, tokens), lengths, IMAGES[:1], torch.zeros(len(tokens), dtype=torch.long))
+        return model(
+            with_bytes(model, tokens),
+            lengths,
+            IMAGES[:1],
+            torch.zeros(len(tokens), dtype=torch.long),
+        )
     if not model.needs_relation:
         return model(with_bytes(model, tokens), lengths)
     assert isinstance(model, AttendingEncoder)
@@ -117,7 +147,10 @@ def tree(size: int) -> Tensor:
 
 
 MADE: dict[str, nn.Module] = {}
-NODES = (GraphLabeler, MeshLabeler)  # kinds that read graphs and meshes: tests/tasks/test_nodes.py and test_mesh_nodes.py
+NODES = (
+    GraphLabeler,
+    MeshLabeler,
+)  # kinds that read graphs and meshes: tests/tasks/test_nodes.py and test_mesh_nodes.py
 
 
 @dataclass(frozen=True)
@@ -129,13 +162,18 @@ class Case:
     changed: dict[str, Any]
 
     def __str__(self) -> str:
-        what = [f"{slot} {' '.join(map(str, v.values())) if isinstance(v, dict) else v}" for slot, v in self.changed.items()]
+        what = [
+            f"{slot} {' '.join(map(str, v.values())) if isinstance(v, dict) else v}"
+            for slot, v in self.changed.items()
+        ]
         return ", ".join([f"{self.kind.__name__} {self.family}", *what])
 
     def make(self) -> Any:
         """The model in float64 and eval mode, made once: tests do not change it."""
         if str(self) not in MADE:
-            torch.manual_seed(2)  # with 0 or 1, scores of a model are below 0, where a ReLU learns nothing
+            torch.manual_seed(
+                2
+            )  # with 0 or 1, scores of a model are below 0, where a ReLU learns nothing
             MADE[str(self)] = shake(make(self.kind, self.family, **self.changed))
             for part in MADE[str(self)].modules():
                 if isinstance(part, ImageEncoder):
@@ -151,14 +189,29 @@ TOGETHER: list[dict[str, Any]] = [
     {"heads": 4, "kv_heads": 2},
     {"heads": 4, "kv_heads": 1, "score": "additive"},
     {"position": {"name": "added", "max_len": 20}},
-    {"position": {"name": "syntax", "max_distance": 3, "signed": True}, "position_embedding": "depth"},
+    {
+        "position": {"name": "syntax", "max_distance": 3, "signed": True},
+        "position_embedding": "depth",
+    },
     {"score": "elu-kernel", "normalize": "sum"},
     {"score": {"name": "favor", "features": 6}, "normalize": "sum"},
     {"mixer": {"name": "synthesizer", "kind": "random", "max_len": 8}},
     {"mixer": {"name": "synthesizer", "kind": "factorized", "max_len": 8, "rank": 2}},
-    {"mixer": {"name": "synthesizer", "kind": "factorized-dense", "max_len": 8, "rank": 3}, "position": "rotary"},
-    {"mixer": {"name": "synthesizer", "plus": "add", "max_len": 8}, "position": "shaw", "heads": 4, "head_width": 3},
-    {"mixer": {"name": "synthesizer", "kind": "random", "plus": "alpha", "max_len": 8}, "score": "additive", "position": "t5"},
+    {
+        "mixer": {"name": "synthesizer", "kind": "factorized-dense", "max_len": 8, "rank": 3},
+        "position": "rotary",
+    },
+    {
+        "mixer": {"name": "synthesizer", "plus": "add", "max_len": 8},
+        "position": "shaw",
+        "heads": 4,
+        "head_width": 3,
+    },
+    {
+        "mixer": {"name": "synthesizer", "kind": "random", "plus": "alpha", "max_len": 8},
+        "score": "additive",
+        "position": "t5",
+    },
     {"heads": 4, "head_width": 3, "cross_heads": 2, "cross_width": 5, "score": "bilinear"},
     {"stack": {"name": "shared", "groups": 2}, "depth": 3, "position": "rotary"},
     {"mixer": "light-convolution", "stack": "shared"},
@@ -179,7 +232,10 @@ TOGETHER: list[dict[str, Any]] = [
 
 
 # Slots of parts that see one position at a time, and of parts that see two: what they can meet in a model is the same in many.
-ALONE, PAIRS = {"embedding", "head", "feedforward", "norm", "tied"}, {"score", "normalize", "position"}
+ALONE, PAIRS = (
+    {"embedding", "head", "feedforward", "norm", "tied"},
+    {"score", "normalize", "position"},
+)
 
 
 def cases() -> list[Case]:
@@ -191,16 +247,28 @@ def cases() -> list[Case]:
             if id(build) in seen or kind in NODES:  # two families may build the same model
                 continue
             seen.add(id(build))
-            used = complete(settings(entry.name), lambda b, kind=kind: b.make(kind, *vocabularies(kind)), strict=False)
+            used = complete(
+                settings(entry.name),
+                lambda b, kind=kind: b.make(kind, *vocabularies(kind)),
+                strict=False,
+            )
             causal = issubclass(kind, Decodable) or not getattr(build, "sees_ahead", True)
-            headless = decodes and not issubclass(kind, Decodable) and causal  # a language model without its head
+            headless = (
+                decodes and not issubclass(kind, Decodable) and causal
+            )  # a language model without its head
             for changed in changes(entry.make.config, used, kind, causal):
                 if not repeats(entry.make.config, kind, headless, changed, times):
                     found.append(Case(entry.name, kind, changed))
     return found
 
 
-def repeats(config: type, kind: type[nn.Module], headless: bool, changed: dict[str, Any], times: Counter[Any]) -> bool:
+def repeats(
+    config: type,
+    kind: type[nn.Module],
+    headless: bool,
+    changed: dict[str, Any],
+    times: Counter[Any],
+) -> bool:
     """Whether other cases have shown what a change can do; counts it.
 
     Families whose settings have one base class are made of the same code: a part that sees one position at a time is tried in one of
@@ -212,10 +280,14 @@ def repeats(config: type, kind: type[nn.Module], headless: bool, changed: dict[s
     if headless and changed:
         return times[pair] > 0
     times.update([alone, pair])
-    return bool(changed) and ((set(changed) <= ALONE and times[alone] > 1) or (set(changed) <= PAIRS and times[pair] > 2))
+    return bool(changed) and (
+        (set(changed) <= ALONE and times[alone] > 1) or (set(changed) <= PAIRS and times[pair] > 2)
+    )
 
 
-def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: bool) -> list[dict[str, Any]]:
+def changes(
+    config: type, used: dict[str, Any], kind: type[nn.Module], causal: bool
+) -> list[dict[str, Any]]:
     """One member of one slot at a time, and settings that meet."""
     found: list[dict[str, Any]] = [{}]
     together = [dict(changed) for changed in TOGETHER if set(changed) <= set(used)]
@@ -233,10 +305,16 @@ def changes(config: type, used: dict[str, Any], kind: type[nn.Module], causal: b
                 kind, CarryingLM
             ):  # a state does not know where its text began
                 skip = True
-                together = [changed for changed in together if member_name(changed.get(f.name)) != entry.name]
+                together = [
+                    changed
+                    for changed in together
+                    if member_name(changed.get(f.name)) != entry.name
+                ]
             if not skip:
                 found.append({f.name: {"name": entry.name, **entry.example}})
-    return found + [one for one in together if issubclass(kind, AttendingEncoder) or "syntax" not in str(one)]
+    return found + [
+        one for one in together if issubclass(kind, AttendingEncoder) or "syntax" not in str(one)
+    ]
 
 
 def fits(entry: Entry[Any], kind: type[nn.Module], causal: bool) -> bool:
@@ -261,7 +339,13 @@ def use(kind: type[nn.Module]) -> str:
     """What a stack is for in a model of a kind."""
     if issubclass(kind, ImageToText | LookingEncoder):
         return "images"
-    return "pair" if issubclass(kind, Seq2Seq) else "encoder" if issubclass(kind, AttendingEncoder | ImageEncoder) else "causal"
+    return (
+        "pair"
+        if issubclass(kind, Seq2Seq)
+        else "encoder"
+        if issubclass(kind, AttendingEncoder | ImageEncoder)
+        else "causal"
+    )
 
 
 def member_name(value: Any) -> Any:

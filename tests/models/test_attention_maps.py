@@ -35,7 +35,10 @@ def test_rollout_is_the_product_of_layers_with_their_residuals() -> None:
 
 @pytest.mark.parametrize("token", [False, True])
 def test_a_vision_transformer_has_a_map_per_layer_and_head_over_its_patches(token: bool) -> None:
-    body, image = encoder("vit", dim=16, hidden=8, depth=3, heads=2, image=20, patch=4), torch.rand(1, 3, 20, 12)
+    body, image = (
+        encoder("vit", dim=16, hidden=8, depth=3, heads=2, image=20, patch=4),
+        torch.rand(1, 3, 20, 12),
+    )
     if token:
         body.add_token()
     found = attention_maps(body, image)
@@ -55,7 +58,9 @@ def test_a_vision_transformer_has_a_map_per_layer_and_head_over_its_patches(toke
     assert set(found.token) == (set(found.layers) if token else set())
 
 
-@pytest.mark.parametrize(("height", "width"), [(24, 24), (20, 28)], ids=["windows divide it", "padded"])
+@pytest.mark.parametrize(
+    ("height", "width"), [(24, 24), (20, 28)], ids=["windows divide it", "padded"]
+)
 def test_windows_are_put_back_where_they_were(height: int, width: int) -> None:
     body = encoder("swin", dim=8, heads=2, depths=[2, 1], window_size=3, patch=4)
     image = torch.rand(1, 3, height, width)
@@ -75,7 +80,9 @@ def test_windows_are_put_back_where_they_were(height: int, width: int) -> None:
             for head, query, key in np.ndindex(*each.shape):
                 row, column = place(at, shift, window, query)
                 if row < rows and column < columns:
-                    wanted[(head, *place(at, shift, window, key))] += each[head, query, key] / (rows * columns)
+                    wanted[(head, *place(at, shift, window, key))] += each[head, query, key] / (
+                        rows * columns
+                    )
         np.testing.assert_allclose(weights.numpy(), wanted[:, :rows, :columns], atol=1e-5)
         if at.padded == at.grid:
             torch.testing.assert_close(weights.sum((1, 2)), torch.ones(len(weights)))
@@ -90,12 +97,17 @@ def place(at: Windows, shift: int, window: int, position: int) -> tuple[int, int
 
 
 def test_factors_of_channels_and_positions_are_those_of_the_feature_maps() -> None:
-    body = encoder("cnn", dim=8, depths=[1, 1], attention="squeeze-excite", stage_attention="cbam").eval()
+    body = encoder(
+        "cnn", dim=8, depths=[1, 1], attention="squeeze-excite", stage_attention="cbam"
+    ).eval()
     image = torch.rand(1, 3, 16, 16)
     found, wanted = attention_maps(body, image), feature_weights(body, image)
     assert (found.layers, found.rollout) == ({}, None)
     assert set(found.channels) == set(wanted)
-    assert {name: tuple(one.shape) for name, one in found.positions.items()} == {"encoder.1": (16, 16), "encoder.3": (8, 8)}
+    assert {name: tuple(one.shape) for name, one in found.positions.items()} == {
+        "encoder.1": (16, 16),
+        "encoder.3": (8, 8),
+    }
     for name, one in found.positions.items():
         torch.testing.assert_close(one, wanted[name]["positions"][0])
 
@@ -125,7 +137,11 @@ def test_positions_look_where_their_offset_says(family: str, settings: dict[str,
             if isinstance(module, torch.nn.Conv2d):
                 module.weight.fill_(1 / module.weight[0].numel())
     image = torch.full((1, 3, 128, 128), 0.9, requires_grad=True)
-    features = body(image).unflatten(1, body.grid(128, 128)).movedim(-1, 1) if stem is None else stem(body.normalized(image))
+    features = (
+        body(image).unflatten(1, body.grid(128, 128)).movedim(-1, 1)
+        if stem is None
+        else stem(body.normalized(image))
+    )
     rows, columns = features.shape[2:]
     features[0, :, rows // 2, columns // 2].sum().backward()
     assert image.grad is not None
@@ -156,13 +172,17 @@ def test_grad_cam_by_hand() -> None:
     weights = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, -1.0]])
     with torch.no_grad():
         model.head.weight.copy_(torch.from_numpy(weights))
-    image = np.array([[[1.0, 0.0, 2.0]], [[0.25, 1.0, 0.5]], [[1.0, 0.0, 4.0]]])  # 3 colors of 1 × 3 pixels
+    image = np.array(
+        [[[1.0, 0.0, 2.0]], [[0.25, 1.0, 0.5]], [[1.0, 0.0, 4.0]]]
+    )  # 3 colors of 1 × 3 pixels
     given = torch.from_numpy(image)[None].float()
     # 1 - 0.5 + 0.5 = 1;  0 - 2 + 0 < 0;  2 - 1 + 2 = 3
     np.testing.assert_allclose(grad_cam(model, given, 0).numpy(), [[0.25, 0.0, 0.75]], atol=1e-6)
     assert not grad_cam(model, given, 1).any(), "nothing speaks for the label"
     with torch.inference_mode():
-        np.testing.assert_allclose(grad_cam(model, given, 0).numpy(), [[0.25, 0.0, 0.75]], atol=1e-6)
+        np.testing.assert_allclose(
+            grad_cam(model, given, 0).numpy(), [[0.25, 0.0, 0.75]], atol=1e-6
+        )
     assert model.head.weight.grad is None
 
 

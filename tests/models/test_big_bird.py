@@ -17,7 +17,15 @@ from saccade.models import AttendingEncoder, CausalLM, Seq2Seq
 
 SIZE, BLOCKS, RANDOM = 2, 12, 1
 LENGTH = SIZE * BLOCKS
-ITC = {"name": "blocks", "length": LENGTH, "size": SIZE, "globals": 1, "last": 1, "random": RANDOM, "seed": 4}
+ITC = {
+    "name": "blocks",
+    "length": LENGTH,
+    "size": SIZE,
+    "globals": 1,
+    "last": 1,
+    "random": RANDOM,
+    "seed": 4,
+}
 
 
 def drawn(mask: masks.Blocks) -> list[np.ndarray]:
@@ -25,7 +33,10 @@ def drawn(mask: masks.Blocks) -> list[np.ndarray]:
     at = np.arange(BLOCKS)
     known = (np.abs(at[:, None] - at) <= 1) | (at % (BLOCKS - 1) == 0)
     rows = range(1, BLOCKS - 1)
-    return [np.stack([np.flatnonzero(head[row] & ~known[row]) for row in rows]) for head in mask.values.numpy()]
+    return [
+        np.stack([np.flatnonzero(head[row] & ~known[row]) for row in rows])
+        for head in mask.values.numpy()
+    ]
 
 
 @torch.no_grad()
@@ -33,7 +44,12 @@ def copied(theirs: nn.Module, ours: nn.Module) -> None:
     for layer, block in zip(theirs.encoder.layer, ours.encoder, strict=True):
         one, mixer = layer.attention.self, block.mixer
         inner, outer = (part for part in block.feedforward.modules() if isinstance(part, nn.Linear))
-        pairs = [(mixer.q, one.query), (mixer.k, one.key), (mixer.v, one.value), (mixer.out, layer.attention.output.dense)]
+        pairs = [
+            (mixer.q, one.query),
+            (mixer.k, one.key),
+            (mixer.v, one.value),
+            (mixer.out, layer.attention.output.dense),
+        ]
         pairs += [(inner, layer.intermediate.dense), (outer, layer.output.dense)]
         norms = [
             (block.around_mixer.norm, layer.attention.output.LayerNorm),
@@ -50,21 +66,45 @@ def copied(theirs: nn.Module, ours: nn.Module) -> None:
 def test_itc_is_the_block_sparse_attention_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """It draws random blocks for each head of each layer, and none in evaluation; here they get ours. Its first and last blocks are global."""
     transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": V, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
-    how = {"block_size": SIZE, "num_random_blocks": RANDOM, "attention_type": "block_sparse", "hidden_act": "gelu"}
+    sizes = {
+        "vocab_size": V,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 12,
+    }
+    how = {
+        "block_size": SIZE,
+        "num_random_blocks": RANDOM,
+        "attention_type": "block_sparse",
+        "hidden_act": "gelu",
+    }
     torch.manual_seed(0)
-    theirs = transformers.BigBirdModel(transformers.BigBirdConfig(**sizes, **how), add_pooling_layer=False)
+    theirs = transformers.BigBirdModel(
+        transformers.BigBirdConfig(**sizes, **how), add_pooling_layer=False
+    )
     for parameter in theirs.parameters():
         parameter.copy_(0.5 * torch.randn_like(parameter))
     theirs = theirs.double().eval()
-    settings = {"dim": 8, "hidden": 12, "depth": 2, "heads": 2, "residual": "post-norm", "feedforward": {"activation": "gelu"}}
+    settings = {
+        "dim": 8,
+        "hidden": 12,
+        "depth": 2,
+        "heads": 2,
+        "residual": "post-norm",
+        "feedforward": {"activation": "gelu"},
+    }
     ours = make(AttendingEncoder, "transformer-encoder", mask=ITC, **settings).double()
     copied(theirs, ours)
     patterns = [drawn(block.mixer.mechanism.mask) for block in ours.encoder]
-    assert len({head.tobytes() for layer in patterns for head in layer}) == 4, "two heads of two layers"
+    assert len({head.tobytes() for layer in patterns for head in layer}) == 4, (
+        "two heads of two layers"
+    )
     kind = type(theirs.encoder.layer[0].attention.self)
     assert [layer.attention.self.seed for layer in theirs.encoder.layer] == [0, 1]
-    monkeypatch.setattr(kind, "_bigbird_block_rand_mask_with_head", lambda self, **_: patterns[self.seed])
+    monkeypatch.setattr(
+        kind, "_bigbird_block_rand_mask_with_head", lambda self, **_: patterns[self.seed]
+    )
     lengths = torch.tensor([LENGTH, 15])
     there = torch.arange(LENGTH) < lengths.unsqueeze(1)
     x = torch.randn(2, LENGTH, 8, dtype=torch.float64)
@@ -104,34 +144,55 @@ def test_etc_reads_tokens_that_belong_to_no_word(position: str) -> None:
 
 def test_who_sees_whom_in_etc_by_hand() -> None:
     mask = masks.blocks(6, size=2, window=0, globals=0, random=0, extra=3)
-    expected = [[1] * 9] * 3 + [[1] * 3 + [int(i // 2 == j // 2) for j in range(6)] for i in range(6)]
+    expected = [[1] * 9] * 3 + [
+        [1] * 3 + [int(i // 2 == j // 2) for j in range(6)] for i in range(6)
+    ]
     assert mask.dense(1, 1, 9, 9)[0, 0].int().tolist() == expected
-    with pytest.raises(SaccadeError, match="the block mask covers 9 positions, got 10; raise `length`"):
+    with pytest.raises(
+        SaccadeError, match="the block mask covers 9 positions, got 10; raise `length`"
+    ):
         mask.dense(1, 1, 10, 10)
 
 
 def test_who_sees_whom_in_itc_by_hand() -> None:
-    found = masks.blocks(5, size=1, window=0, globals=1, last=1, random=0).dense(1, 1, 5, 5)[0, 0].int().tolist()
+    found = (
+        masks.blocks(5, size=1, window=0, globals=1, last=1, random=0)
+        .dense(1, 1, 5, 5)[0, 0]
+        .int()
+        .tolist()
+    )
     assert found == [[1] * 5, [1, 1, 0, 0, 1], [1, 0, 1, 0, 1], [1, 0, 0, 1, 1], [1] * 5]
 
 
 def test_etc_is_refused_where_its_tokens_would_see_what_they_must_not() -> None:
     for kind, family in ((CausalLM, "transformer-decoder"), (Seq2Seq, "transformer")):
         with pytest.raises(
-            SaccadeError, match=r"model\.mask\.extra is for an encoder alone.*; leave it out, or choose model\.family="
+            SaccadeError,
+            match=r"model\.mask\.extra is for an encoder alone.*; leave it out, or choose model\.family=",
         ):
             make(kind, family, mask=ETC)
     tokens: Tensor = torch.zeros(1, 4).long()
     with pytest.raises(
-        SaccadeError, match="would join packed documents or parse trees; leave it out, or give one document per row"
+        SaccadeError,
+        match="would join packed documents or parse trees; leave it out, or give one document per row",
     ):
         encoder()(tokens, torch.tensor([4]), mask=masks.documents(tokens))
 
 
 def test_what_an_etc_model_looked_at_names_its_extra_tokens() -> None:
     recipe = {"task": "classification", "vocabulary": {"kind": "words"}, "device": "cpu"}
-    model = {"family": "transformer-encoder", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "mask": ETC}
-    made = api.build({**recipe, "model": model}, [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)])
+    model = {
+        "family": "transformer-encoder",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 2,
+        "mask": ETC,
+    }
+    made = api.build(
+        {**recipe, "model": model},
+        [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)],
+    )
     shown = next(site for site in made.look("a good film").sites if site.name.startswith("encoder"))
     assert shown.rows[:4] == ["<global>"] * 3 + ["a"]
     assert len(shown.rows) == len(shown.columns) == 7, "and the end of the text"

@@ -55,16 +55,30 @@ def by_loops(conv: Convolution, x: Tensor, left: int) -> Tensor:
 # --- the convolution
 
 
-SHAPES = [(3, 1, False, True), (3, 2, True, False), (2, 4, True, True), (4, 1, False, False), (1, 1, True, True)]
+SHAPES = [
+    (3, 1, False, True),
+    (3, 2, True, False),
+    (2, 4, True, True),
+    (4, 1, False, False),
+    (1, 1, True, True),
+]
 
 
 @pytest.mark.parametrize(("width", "dilation", "causal", "normed"), SHAPES)
 @torch.no_grad()
-def test_a_convolution_is_its_formula_and_its_steps(width: int, dilation: int, causal: bool, normed: bool) -> None:
-    conv, x = shake(Convolution(4, 3, width, dilation, causal, normed=normed)), torch.randn(2, 7, 4).double()
+def test_a_convolution_is_its_formula_and_its_steps(
+    width: int, dilation: int, causal: bool, normed: bool
+) -> None:
+    conv, x = (
+        shake(Convolution(4, 3, width, dilation, causal, normed=normed)),
+        torch.randn(2, 7, 4).double(),
+    )
     torch.testing.assert_close(conv(x), by_loops(conv, x, width - 1 if causal else width // 2))
     theirs = nn.functional.conv1d(
-        nn.functional.pad(x.transpose(1, 2), (conv.left, conv.reach - conv.left)), conv.kernel(), conv.bias, dilation=dilation
+        nn.functional.pad(x.transpose(1, 2), (conv.left, conv.reach - conv.left)),
+        conv.kernel(),
+        conv.bias,
+        dilation=dilation,
     )
     torch.testing.assert_close(conv(x), theirs.transpose(1, 2))
     if causal:
@@ -80,7 +94,9 @@ def test_weight_norm_starts_as_the_weights_and_moves_length_and_direction() -> N
     torch.testing.assert_close(conv.kernel(), conv.weight)
     with torch.no_grad():
         conv.weight.mul_(5.0)
-    torch.testing.assert_close(conv.kernel().flatten(1).norm(dim=1), conv.gain, msg="only its direction counts")
+    torch.testing.assert_close(
+        conv.kernel().flatten(1).norm(dim=1), conv.gain, msg="only its direction counts"
+    )
 
 
 # --- ConvS2S
@@ -88,7 +104,10 @@ def test_weight_norm_starts_as_the_weights_and_moves_length_and_direction() -> N
 
 @torch.no_grad()
 def test_a_gated_block_is_its_formula() -> None:
-    layer, x = shake(convs2s.Layer(convs2s.Config(hidden=4, width=3, dropout=0.0), causal=False)), torch.randn(2, 5, 4).double()
+    layer, x = (
+        shake(convs2s.Layer(convs2s.Config(hidden=4, width=3, dropout=0.0), causal=False)),
+        torch.randn(2, 5, 4).double(),
+    )
     both = by_loops(layer.conv, x, 1)
     gated = torch.zeros(2, 5, 4).double()
     for b, n, o in itertools.product(range(2), range(5), range(4)):
@@ -102,7 +121,9 @@ def test_a_step_of_attention_is_its_formula() -> None:
     with record(model) as seen:
         model(SOURCE, LENGTHS, TARGET)
     names = [f"decoder.{n}.cross" for n in range(DEPTH)]
-    assert [name for name, site in seen.items() if site.cross] == names, "every layer attends, and is seen"
+    assert [name for name, site in seen.items() if site.cross] == names, (
+        "every layer attends, and is seen"
+    )
     state, layer = model.encode(SOURCE, LENGTHS, T), model.decoder[0]
     target = model.target(TARGET, torch.arange(T))
     h = nn.functional.glu(layer.conv(model.enter_target(target)))
@@ -141,7 +162,9 @@ def test_the_gradient_of_the_encoder_is_divided_by_twice_the_attentions() -> Non
 
 def test_variances_stay_what_they_are_at_the_start() -> None:
     torch.manual_seed(0)
-    layers = [convs2s.Layer(convs2s.Config(hidden=256, dropout=0.0), causal=False) for _ in range(6)]
+    layers = [
+        convs2s.Layer(convs2s.Config(hidden=256, dropout=0.0), causal=False) for _ in range(6)
+    ]
     x = 0.1 * torch.randn(4, 50, 256)
     with torch.no_grad():
         for layer in layers:
@@ -150,12 +173,20 @@ def test_variances_stay_what_they_are_at_the_start() -> None:
     model = Builder({"family": "convs2s", "size": "medium"}).make(Seq2Seq, 500, 500)
     for made in (model.source.tokens.weight, model.source.position.vectors):
         assert float(made.detach().std()) == pytest.approx(0.1, rel=0.1)
-    assert float(model.decoder[0].conv.weight.detach().std()) == pytest.approx(math.sqrt(4 * 0.8 / (3 * 256)), rel=0.05)
+    assert float(model.decoder[0].conv.weight.detach().std()) == pytest.approx(
+        math.sqrt(4 * 0.8 / (3 * 256)), rel=0.05
+    )
 
 
-@pytest.mark.parametrize(("changed", "more"), [({}, 0), ({"tied": True}, -V * DIM), ({"weight_norm": False}, None)], ids=str)
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [({}, 0), ({"tied": True}, -V * DIM), ({"weight_norm": False}, None)],
+    ids=str,
+)
 def test_parameters_and_operations_of_convs2s(changed: dict[str, Any], more: int | None) -> None:
-    model = make(Seq2Seq, "convs2s", position_embedding={"name": "learned", "max_len": 20}, **changed)
+    model = make(
+        Seq2Seq, "convs2s", position_embedding={"name": "learned", "max_len": 20}, **changed
+    )
     norm = 1 if more is not None else 0
 
     def linear(i: int, o: int, width: int = 1) -> int:
@@ -166,7 +197,9 @@ def test_parameters_and_operations_of_convs2s(changed: dict[str, Any], more: int
     assert count(model) == ends + DEPTH * (2 * conv + attention) + (more or 0)
     side, convolve = 2 * HIDDEN * DIM, HIDDEN * 2 * HIDDEN * WIDTH
     expected = (
-        B * N * (side + DEPTH * convolve) + B * T * (side + DEPTH * (convolve + side) + V * DIM) + DEPTH * 2 * B * T * N * DIM
+        B * N * (side + DEPTH * convolve)
+        + B * T * (side + DEPTH * (convolve + side) + V * DIM)
+        + DEPTH * 2 * B * T * N * DIM
     )
     assert operations(model) == 2 * expected
 
@@ -180,7 +213,9 @@ def test_units_are_their_formulas() -> None:
     x = torch.randn(2, 6, 4).double()
 
     def normed(norm: nn.Module, x: Tensor) -> Tensor:
-        return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+        return (x - x.mean(-1, keepdim=True)) / (
+            x.var(-1, unbiased=False, keepdim=True) + 1e-5
+        ).sqrt() * norm.weight + norm.bias
 
     unit = shake(bytenet.ReluUnit(**facts, norm=Choice(LayerNorm)))
     h = normed(unit.inside, unit.inner(normed(unit.before, x).clamp(min=0))).clamp(min=0)
@@ -188,9 +223,13 @@ def test_units_are_their_formulas() -> None:
     torch.testing.assert_close(unit(x), x + unit.outer(inner))
     unit = shake(bytenet.MultiplicativeUnit(**facts, norm=Choice(LayerNorm)))
     h = normed(unit.inside, unit.inner(normed(unit.before, x)))
-    one, two, three, update = normed(unit.after, by_loops(unit.conv, h, 2)).unflatten(-1, (4, 3)).unbind(-2)
-    gate = lambda g: 1 / (1 + (-g).exp())  # noqa: E731
-    torch.testing.assert_close(unit(x), x + unit.outer(gate(one) * (gate(two) * h + gate(three) * update.tanh()).tanh()))
+    one, two, three, update = (
+        normed(unit.after, by_loops(unit.conv, h, 2)).unflatten(-1, (4, 3)).unbind(-2)
+    )
+    gate = lambda g: 1 / (1 + (-g).exp())
+    torch.testing.assert_close(
+        unit(x), x + unit.outer(gate(one) * (gate(two) * h + gate(three) * update.tanh()).tanh())
+    )
 
 
 @torch.no_grad()
@@ -204,17 +243,31 @@ def test_a_target_position_stands_on_the_encoders_and_on_zeros_beyond_its_end() 
         torch.testing.assert_close(alone[:, 0], model.read(embedded[:, 0] + below[:, 0]))
         torch.testing.assert_close(alone[:, 1:], model.read(embedded[:, 1:]))
         other = model(SOURCE[:1], LENGTHS[:1], TARGET[:1])
-        torch.testing.assert_close(other, model.read(model.target(TARGET[:1]) + model.encode(SOURCE[:1], LENGTHS[:1])[:, :T]))
+        torch.testing.assert_close(
+            other,
+            model.read(model.target(TARGET[:1]) + model.encode(SOURCE[:1], LENGTHS[:1])[:, :T]),
+        )
 
 
 def test_dilations_double_and_begin_anew_and_decide_how_far_a_unit_sees() -> None:
     model = make(Seq2Seq, "bytenet", depth=5, dilations=3, width=2)
-    assert [unit.conv.dilation for unit in model.decoder] == [unit.conv.dilation for unit in model.encoder] == [1, 2, 4, 1, 2]
+    assert (
+        [unit.conv.dilation for unit in model.decoder]
+        == [unit.conv.dilation for unit in model.encoder]
+        == [1, 2, 4, 1, 2]
+    )
     tokens = torch.randint(0, V, (1, 16))
     with torch.no_grad():
         before = shake(model)(SOURCE[:1], LENGTHS[:1], tokens)
         moved = (
-            (model(SOURCE[:1], LENGTHS[:1], torch.cat([(tokens[:, :1] + 1) % V, tokens[:, 1:]], 1)) - before).abs().amax(-1)[0]
+            (
+                model(
+                    SOURCE[:1], LENGTHS[:1], torch.cat([(tokens[:, :1] + 1) % V, tokens[:, 1:]], 1)
+                )
+                - before
+            )
+            .abs()
+            .amax(-1)[0]
         )
     assert [bool(one > 1e-12) for one in moved] == [t <= 1 + 2 + 4 + 1 + 2 for t in range(16)]
 

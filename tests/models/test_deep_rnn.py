@@ -21,7 +21,10 @@ DIM, H = 8, 6
 
 def run(rnn: Recurrence, xs: list[Tensor], back: bool = False) -> list[Tensor]:
     """An LSTM over vectors, gate by gate, its states projected where it has a matrix for that."""
-    w, u, b, p = (getattr(rnn.layers, f"{name}_l0", None) for name in ("weight_ih", "weight_hh", "bias_ih", "weight_hr"))
+    w, u, b, p = (
+        getattr(rnn.layers, f"{name}_l0", None)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "weight_hr")
+    )
     h, c, found = torch.zeros(u.shape[1]).double(), torch.zeros(u.shape[0] // 4).double(), []
     for x in reversed(xs) if back else xs:
         i, f, g, o = (w @ x + b + u @ h + rnn.layers.bias_hh_l0).chunk(4)
@@ -34,11 +37,15 @@ def run(rnn: Recurrence, xs: list[Tensor], back: bool = False) -> list[Tensor]:
 
 def context(decoder: Any, s: Tensor, memory: list[Tensor]) -> Tensor:
     score = decoder.cross.mechanism.score
-    fits = torch.stack([score.v[0] @ torch.tanh(score.w_q[0].T @ s + score.w_k[0].T @ h) for h in memory])
+    fits = torch.stack(
+        [score.v[0] @ torch.tanh(score.w_q[0].T @ s + score.w_k[0].T @ h) for h in memory]
+    )
     return (fits.softmax(0)[:, None] * torch.stack(memory)).sum(0)
 
 
-def bottom_of(decoder: Any, ys: list[Tensor], memory: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def bottom_of(
+    decoder: Any, ys: list[Tensor], memory: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
     """The bottom layer's states and contexts: the state before a step asks."""
     states, contexts = [torch.zeros(decoder.width).double()], []
     inputs: list[Tensor] = []
@@ -81,7 +88,9 @@ def deep_att(model: Any, xs: list[Tensor], ys: list[Tensor]) -> list[Tensor]:
     h, contexts = bottom_of(model.decoder, ys, memory)
     layer, below = model.decoder.bottom, join(ys, contexts)
     for above in model.decoder.layers:
-        half = [layer.layers.weight_ih_l0[: 2 * H] @ x + layer.layers.bias_ih_l0[: 2 * H] for x in below]
+        half = [
+            layer.layers.weight_ih_l0[: 2 * H] @ x + layer.layers.bias_ih_l0[: 2 * H] for x in below
+        ]
         layer, below = above, join(half, h)
         h = run(layer, below)
     return h
@@ -119,7 +128,9 @@ def test_a_family_is_its_equations(family: str, equations: Any, more: dict[str, 
 def test_layers_above_the_bottom_read_whole_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the bottom layer of the decoder goes step by step in training."""
     stepped, plain = [], Recurrence.step
-    monkeypatch.setattr(Recurrence, "step", lambda self, *given: (stepped.append(self), plain(self, *given))[1])
+    monkeypatch.setattr(
+        Recurrence, "step", lambda self, *given: (stepped.append(self), plain(self, *given))[1]
+    )
     for family in ("gnmt", "deep-att", "moe-lstm"):
         model = make(Seq2Seq, family, depth=3)
         model(SOURCE, LENGTHS, TARGET)
@@ -191,12 +202,16 @@ def test_the_operations_of_gnmt_by_hand() -> None:
     b, n, t = 3, SOURCE.shape[1], TARGET.shape[1]
     encoder = n * 4 * H * (2 * (DIM + H) + 3 * H + 2 * H)
     decoder = t * 4 * H * ((DIM + 2 * H) + 2 * (3 * H))
-    attention = n * H * H + t * (H * H + n * H + n * H)  # keys once; each step its query, the products with v, and the context
+    attention = n * H * H + t * (
+        H * H + n * H + n * H
+    )  # keys once; each step its query, the products with v, and the context
     assert counted.get_total_flops() == 2 * b * (encoder + decoder + attention + t * H * V)
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
-    with pytest.raises(SaccadeError, match=r"model.lstm_width is 4, below model.dim=8; give at least 8"):
+    with pytest.raises(
+        SaccadeError, match=r"model.lstm_width is 4, below model.dim=8; give at least 8"
+    ):
         make(Seq2Seq, "moe-lstm", lstm_width=4)
     with pytest.raises(SaccadeError, match="top must be below count, got 3 of 3 experts"):
         make(Seq2Seq, "moe-lstm", feedforward={"count": 3, "top": 3})
@@ -216,7 +231,9 @@ def test_an_encoder_of_one_direction_is_its_recurrence(family: str) -> None:
     for b, length in enumerate(LENGTHS.tolist()):
         h = torch.zeros(H).double()
         for t in range(length):  # h_t = f(x_t, h_(t−1))
-            h = torch.tanh(rnn.weight_ih_l0 @ x[b, t] + rnn.bias_ih_l0 + rnn.weight_hh_l0 @ h + rnn.bias_hh_l0)
+            h = torch.tanh(
+                rnn.weight_ih_l0 @ x[b, t] + rnn.bias_ih_l0 + rnn.weight_hh_l0 @ h + rnn.bias_hh_l0
+            )
             torch.testing.assert_close(memory[b, t], h)
         torch.testing.assert_close(end[b], h)
     assert model.decoder.first.in_features == H

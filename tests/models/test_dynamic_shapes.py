@@ -13,25 +13,41 @@ from saccade.models.builder import Builder
 from saccade.models.protocols import Seq2Seq
 from saccade.training.losses import Batch, batch_loss
 
-SHAPES = [(18, 8, 16), (12, 16, 8), (10, 24, 32), (7, 40, 33), (5, 64, 56)]  # rows, tokens read, tokens written
+SHAPES = [
+    (18, 8, 16),
+    (12, 16, 8),
+    (10, 24, 32),
+    (7, 40, 33),
+    (5, 64, 56),
+]  # rows, tokens read, tokens written
 
 
 def batch_of(rows: int, read: int, written: int, vocab: int) -> Batch:
-    source, before, target = (torch.randint(4, vocab, (rows, count)) for count in (read, written, written))
+    source, before, target = (
+        torch.randint(4, vocab, (rows, count)) for count in (read, written, written)
+    )
     lengths = torch.randint(1, read + 1, (rows,))
     lengths[0] = read
     return Batch((source, lengths, before), target, 0, rows * written, range(rows))
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's compiler about itself
+@pytest.mark.filterwarnings(
+    "ignore:.*should not be instantiated:DeprecationWarning"
+)  # PyTorch's compiler about itself
 @pytest.mark.parametrize("vocab", [30, 80_000], ids=["with logits", "without"])
-def test_a_translator_is_compiled_once_for_all_shapes(vocab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translator_is_compiled_once_for_all_shapes(
+    vocab: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With many words the head gives losses alone, from one chunk of logits."""
     monkeypatch.setitem(cross_entropy.CHUNK, "cpu", cross_entropy.CHUNK["cuda"])
     torch.manual_seed(0)
     torch._dynamo.reset()
     sizes = {"dim": 16, "hidden": 16, "depth": 1, "heads": 2, "dropout": 0.0}
-    model = Builder({"family": "transformer", "shared": True, **sizes}).make(Seq2Seq, vocab, vocab).train()
+    model = (
+        Builder({"family": "transformer", "shared": True, **sizes})
+        .make(Seq2Seq, vocab, vocab)
+        .train()
+    )
     graphs = list[Any]()
 
     def keep(graph: Any, _: Any) -> Any:

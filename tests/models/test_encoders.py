@@ -9,7 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from model_helpers import LENGTHS, SOURCE, Case, V, cases, make, read, settings, shake, tree, with_bytes
+from model_helpers import (
+    LENGTHS,
+    SOURCE,
+    Case,
+    V,
+    cases,
+    make,
+    read,
+    settings,
+    shake,
+    tree,
+    with_bytes,
+)
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -31,31 +43,51 @@ from saccade.models import (
 from saccade.models.builder import Builder
 
 FAMILIES = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
-READ_TEXTS = [case for case in cases() if issubclass(case.kind, Encoder) and case.kind.reads == "texts"]
+READ_TEXTS = [
+    case for case in cases() if issubclass(case.kind, Encoder) and case.kind.reads == "texts"
+]
 PLAIN = {case.family: case for case in READ_TEXTS if not case.changed}
 # Every encoder as it is, and with every embedding.
 CASES = [case for case in READ_TEXTS if not set(case.changed) - {"embedding"}]
 each = pytest.mark.parametrize("case", CASES, ids=str)
 each_family = pytest.mark.parametrize("family", FAMILIES)
-each_pool = pytest.mark.parametrize("pool", [name for name in pools.names() if not pools[name].reads_token])
+each_pool = pytest.mark.parametrize(
+    "pool", [name for name in pools.names() if not pools[name].reads_token]
+)
 
 
 def test_the_families_that_read_text_for_labels() -> None:
-    transformers = {"transformer-encoder", "transformer-decoder", "transformer", "transformer-base", "transformer-big"}
-    assert set(FAMILIES) == transformers | {"rnn-encoder", "rnn-decoder", "window-mlp", "bag", "xlnet"}
+    transformers = {
+        "transformer-encoder",
+        "transformer-decoder",
+        "transformer",
+        "transformer-base",
+        "transformer-big",
+    }
+    assert set(FAMILIES) == transformers | {
+        "rnn-encoder",
+        "rnn-decoder",
+        "window-mlp",
+        "bag",
+        "xlnet",
+    }
     assert all("pool" in models.table[name].config.__dataclass_fields__ for name in FAMILIES)
 
 
 @each_family
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), more=st.integers(0, 3))
-def test_padding_is_invisible_and_so_is_the_batch(family: str, lengths: list[int], more: int) -> None:
+def test_padding_is_invisible_and_so_is_the_batch(
+    family: str, lengths: list[int], more: int
+) -> None:
     torch.manual_seed(0)
     body, sizes = Case(family, Encoder, {}).make(), torch.tensor(lengths)
     tokens = torch.randint(0, V, (len(lengths), max(lengths) + more))  # padding is any token
     found = body(tokens, sizes)
     assert found.shape == (*tokens.shape, body.dim)
     for b, length in enumerate(lengths):
-        torch.testing.assert_close(found[b : b + 1, :length], body(tokens[b : b + 1, :length], sizes[b : b + 1]))
+        torch.testing.assert_close(
+            found[b : b + 1, :length], body(tokens[b : b + 1, :length], sizes[b : b + 1])
+        )
 
 
 @each
@@ -65,10 +97,18 @@ def test_parameters_are_named_alike(case: Case) -> None:
     assert "embedding" in first
 
 
-@pytest.mark.parametrize(("family", "kind"), [("transformer-decoder", CausalLM), ("rnn-decoder", CarryingLM)])
+@pytest.mark.parametrize(
+    ("family", "kind"), [("transformer-decoder", CausalLM), ("rnn-decoder", CarryingLM)]
+)
 def test_a_language_model_gives_its_encoder_by_name(family: str, kind: type[CausalLM]) -> None:
     language, body = shake(make(kind, family)), make(Encoder, family).double()
-    body.load_state_dict({name: value for name, value in language.state_dict().items() if not name.startswith("head.")})
+    body.load_state_dict(
+        {
+            name: value
+            for name, value in language.state_dict().items()
+            if not name.startswith("head.")
+        }
+    )
     torch.testing.assert_close(body(SOURCE, LENGTHS), language.features(SOURCE))
 
 
@@ -106,12 +146,19 @@ def test_a_classifier_pools_what_the_encoder_reads(case: Case, pool: str) -> Non
     found, weights = model(tokens, LENGTHS), model.weights(tokens, LENGTHS)
     assert found.shape == (3, 3)
     assert (weights[torch.arange(5) >= LENGTHS[:, None]] == 0).all()
-    each, whole = (model.pool.each, model.pool.whole) if pool == "deep-sets" else (torch.clone, torch.clone)
+    each, whole = (
+        (model.pool.each, model.pool.whole) if pool == "deep-sets" else (torch.clone, torch.clone)
+    )
     pooled = whole((weights.unsqueeze(-1) * each(model.body(tokens, LENGTHS))).sum(1))
     torch.testing.assert_close(found, pooled @ model.head.weight.T + model.head.bias)
     for b, length in enumerate(LENGTHS.tolist()):
-        torch.testing.assert_close(model(tokens[b : b + 1, :length], LENGTHS[b : b + 1]), found[b : b + 1])
-    assert all(gradient is not None for gradient in torch.autograd.grad(found.sum(), list(model.parameters())))
+        torch.testing.assert_close(
+            model(tokens[b : b + 1, :length], LENGTHS[b : b + 1]), found[b : b + 1]
+        )
+    assert all(
+        gradient is not None
+        for gradient in torch.autograd.grad(found.sum(), list(model.parameters()))
+    )
 
 
 def test_a_record_sees_the_pool_of_a_classifier() -> None:
@@ -146,7 +193,9 @@ def test_a_tagger_reads_where_words_begin(case: Case) -> None:
     assert found.shape == (3, 3, 4)
     for b in range(3):
         for w in range(3):
-            torch.testing.assert_close(found[b, w], model.head.weight @ x[b, at[b, w]] + model.head.bias)
+            torch.testing.assert_close(
+                found[b, w], model.head.weight @ x[b, at[b, w]] + model.head.bias
+            )
     model.dropout.train()
     assert not torch.equal(model(tokens, LENGTHS, at), found), "dropout"
 
@@ -158,7 +207,9 @@ def test_a_masked_model_is_berts_head_on_an_encoder(case: Case) -> None:
     nn.init.normal_(model.head.bias)
     tokens, head, embedding = with_bytes(body, SOURCE), model.head, body.embedding.tokens
     between = body(tokens, LENGTHS) @ head.transform.weight.T + head.transform.bias
-    between = nn.functional.layer_norm(nn.functional.gelu(between), [8], head.norm.weight, head.norm.bias)
+    between = nn.functional.layer_norm(
+        nn.functional.gelu(between), [8], head.norm.weight, head.norm.bias
+    )
     if isinstance(embedding, Characters):
         vectors = embedding.table.weight  # the bytes of a word are read, and not written
     else:
@@ -167,15 +218,24 @@ def test_a_masked_model_is_berts_head_on_an_encoder(case: Case) -> None:
     torch.testing.assert_close(model(tokens, LENGTHS), expected)
     at = torch.tensor([[4, 0], [2, 2], [0, 0]])
     torch.testing.assert_close(
-        model(tokens, LENGTHS, at), expected.gather(1, at.unsqueeze(-1).expand(-1, -1, V)), msg="asked positions"
+        model(tokens, LENGTHS, at),
+        expected.gather(1, at.unsqueeze(-1).expand(-1, -1, V)),
+        msg="asked positions",
     )
-    assert len({id(p) for p in model.parameters()}) == len(list(body.parameters())) + 5, "tied: a transform, a norm and a bias"
+    assert len({id(p) for p in model.parameters()}) == len(list(body.parameters())) + 5, (
+        "tied: a transform, a norm and a bias"
+    )
 
 
 def test_a_masked_model_passes_a_mask_and_positions_to_an_encoder_that_attends() -> None:
     model = MaskedModel(Case("transformer-encoder", AttendingEncoder, {}).make(), V).double()
     tokens, lengths = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([5])
-    packed = model(tokens, lengths, mask=masks.documents([[0, 0, 0, 1, 1]]), positions=torch.tensor([[0, 1, 2, 0, 1]]))
+    packed = model(
+        tokens,
+        lengths,
+        mask=masks.documents([[0, 0, 0, 1, 1]]),
+        positions=torch.tensor([[0, 1, 2, 0, 1]]),
+    )
     torch.testing.assert_close(packed[:, :3], model(tokens[:, :3], torch.tensor([3])))
     torch.testing.assert_close(packed[:, 3:], model(tokens[:, 3:], torch.tensor([2])))
 
@@ -191,15 +251,25 @@ def shaw_loop(layer: Any, x: Tensor, relation: Tensor) -> Tensor:
         r = relation[i].clamp(max=position.max_distance)
         heads = []
         for h in range(layer.heads):
-            fits = torch.stack([q[i, h] @ (k[j, h] + position.keys[r[j]]) for j in range(len(x))]) / q.shape[-1] ** 0.5
-            heads.append(sum(w * (v[j, h] + position.value_vectors[r[j]]) for j, w in enumerate(fits.softmax(0))))
+            fits = (
+                torch.stack([q[i, h] @ (k[j, h] + position.keys[r[j]]) for j in range(len(x))])
+                / q.shape[-1] ** 0.5
+            )
+            heads.append(
+                sum(
+                    w * (v[j, h] + position.value_vectors[r[j]])
+                    for j, w in enumerate(fits.softmax(0))
+                )
+            )
         found[i] = layer.out(torch.cat(heads))
     return found
 
 
 @torch.no_grad()
 def test_an_encoder_with_syntax_positions_is_a_loop_over_pairs_of_words() -> None:
-    encoder = Case("transformer-encoder", AttendingEncoder, {"position": {"name": "syntax", "max_distance": 2}}).make()
+    encoder = Case(
+        "transformer-encoder", AttendingEncoder, {"position": {"name": "syntax", "max_distance": 2}}
+    ).make()
     assert isinstance(encoder, TransformerEncoder)
     assert encoder.needs_relation
     trees = torch.cat([tree(5), torch.randint(0, 4, (1, 5, 5))])
@@ -219,11 +289,16 @@ def test_an_encoder_with_syntax_positions_is_a_loop_over_pairs_of_words() -> Non
 
 def test_a_relation_is_asked_for_where_it_is_needed_alone() -> None:
     encoder = make(Encoder, "transformer-encoder", position="syntax")
-    with pytest.raises(SaccadeError, match=r"syntax positions need parse trees; pass `Positions\.line\(Q, K, relation="):
+    with pytest.raises(
+        SaccadeError,
+        match=r"syntax positions need parse trees; pass `Positions\.line\(Q, K, relation=",
+    ):
         encoder(SOURCE, LENGTHS)
     assert not any(PLAIN[family].make().needs_relation for family in PLAIN)
     usual = PLAIN["transformer"].make()
-    torch.testing.assert_close(usual(SOURCE, LENGTHS, relation=tree(5).expand(3, -1, -1)), read(usual, SOURCE, LENGTHS))
+    torch.testing.assert_close(
+        usual(SOURCE, LENGTHS, relation=tree(5).expand(3, -1, -1)), read(usual, SOURCE, LENGTHS)
+    )
 
 
 # --- mistakes
@@ -236,7 +311,10 @@ def test_mistakes_are_answered_with_sentences() -> None:
             match=rf"model\.family is '{family}', which is not an encoder; choose one of: .*rnn-encoder.*transformer-enc",
         ):
             make(Encoder, family)
-    with pytest.raises(SaccadeError, match="the head needs 14 tokens, the embedding it is tied to has 13; use one vocabulary"):
+    with pytest.raises(
+        SaccadeError,
+        match="the head needs 14 tokens, the embedding it is tied to has 13; use one vocabulary",
+    ):
         MaskedModel(PLAIN["bag"].make(), 14)
 
 
@@ -244,28 +322,46 @@ def test_mistakes_are_answered_with_sentences() -> None:
     ("chosen", "sentence"),
     [
         ({"pool": "atention"}, "no pool named 'atention'; did you mean 'attention'?"),
-        ({"pool": {"name": "attention", "score": "aditive"}}, "no score named 'aditive'; did you mean 'additive'?"),
-        ({"pool": {"name": "attention", "score": 5}}, "model.pool.score is 5; write a score's name"),
+        (
+            {"pool": {"name": "attention", "score": "aditive"}},
+            "no score named 'aditive'; did you mean 'additive'?",
+        ),
+        (
+            {"pool": {"name": "attention", "score": 5}},
+            "model.pool.score is 5; write a score's name",
+        ),
         (
             {"pool": {"name": "attention", "score": {"name": "additive", "hiden": 5}}},
             "model.pool.score: score 'additive' has no option 'hiden'",
         ),
-        ({"pool": {"name": "mean", "dim": 5}}, "model.pool: pool 'mean' has no option 'dim'; there are none"),
+        (
+            {"pool": {"name": "mean", "dim": 5}},
+            "model.pool: pool 'mean' has no option 'dim'; there are none",
+        ),
         (
             {"embedding": {"name": "characters-cnn", "word_dropout": 1}},
             "model.embedding.word_dropout is 1.0; it must lie between 0 and",
         ),
-        ({"embedding": {"name": "tokens", "vocab": 5}}, "model.embedding: embedding 'tokens' has no option 'vocab'"),
+        (
+            {"embedding": {"name": "tokens", "vocab": 5}},
+            "model.embedding: embedding 'tokens' has no option 'vocab'",
+        ),
         ({"hidden": 0}, "model.hidden is 0; it must lie between 1 and 65,536"),
     ],
 )
-def test_wrong_pools_and_embeddings_are_answered_with_sentences(chosen: dict[str, Any], sentence: str) -> None:
+def test_wrong_pools_and_embeddings_are_answered_with_sentences(
+    chosen: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(SaccadeError) as error:
         Builder({"family": "rnn-encoder", **chosen})
     assert str(error.value).startswith(sentence)
 
 
 def test_a_pool_is_built_with_its_options() -> None:
-    chosen = {"name": "attention", "score": {"name": "additive", "hidden": 5}, "normalize": "sparsemax"}
+    chosen = {
+        "name": "attention",
+        "score": {"name": "additive", "hidden": 5},
+        "normalize": "sparsemax",
+    }
     assert Builder({"family": "bag", "pool": chosen}).pool(128, V).mechanism.score.v.shape == (1, 5)
     assert isinstance(Builder({"family": "bag", "pool": "mean"}).pool(128, V), Mean)

@@ -57,8 +57,15 @@ def copy_block(block: Any, attention: Any, theirs: Any) -> None:
 
 def their_vit(**changed: Any) -> Any:
     transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
-    config = transformers.ViTConfig(image_size=16, patch_size=4, layer_norm_eps=1e-5, **sizes, **changed)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+    }
+    config = transformers.ViTConfig(
+        image_size=16, patch_size=4, layer_norm_eps=1e-5, **sizes, **changed
+    )
     return randomize(transformers.ViTModel(config, add_pooling_layer=False))
 
 
@@ -86,7 +93,9 @@ def copy_vit(ours: Any, theirs: Any) -> ViT:
 def test_a_vit_is_that_of_transformers(size: tuple[int, int]) -> None:
     theirs = their_vit()
     ours, images = like_vit(theirs), torch.rand(2, 3, *size)
-    expected = theirs(ours.normalized(images), interpolate_pos_encoding=size != (16, 16)).last_hidden_state
+    expected = theirs(
+        ours.normalized(images), interpolate_pos_encoding=size != (16, 16)
+    ).last_hidden_state
     torch.testing.assert_close(ours(images), expected, atol=1e-5, rtol=1e-5)
     assert ours.grid(*size) == (size[0] // 4, size[1] // 4)
 
@@ -100,19 +109,36 @@ def classifier(body: Any, pool: str, head: nn.Linear) -> ImageClassifier:
 @torch.no_grad()
 def test_logits_from_the_class_token_are_those_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
-    config = transformers.ViTConfig(image_size=16, patch_size=4, layer_norm_eps=1e-5, num_labels=5, **sizes)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+    }
+    config = transformers.ViTConfig(
+        image_size=16, patch_size=4, layer_norm_eps=1e-5, num_labels=5, **sizes
+    )
     theirs = randomize(transformers.ViTForImageClassification(config))
-    ours = classifier(make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4), "token", theirs.classifier)
+    ours = classifier(
+        make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4),
+        "token",
+        theirs.classifier,
+    )
     copy_vit(ours.body, theirs.vit)
-    torch.testing.assert_close(ours(IMAGES), theirs(ours.body.normalized(IMAGES)).logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(ours.weights(IMAGES), torch.eye(17)[:1].expand(2, -1), msg="nothing but the token")
+    torch.testing.assert_close(
+        ours(IMAGES), theirs(ours.body.normalized(IMAGES)).logits, atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(
+        ours.weights(IMAGES), torch.eye(17)[:1].expand(2, -1), msg="nothing but the token"
+    )
 
 
 def copy_timm_block(block: Any, attention: Any, theirs: Any) -> None:
     """A block of timm's, whose queries, keys and values are one matrix, into one of ours."""
     for n, part in enumerate((attention.q, attention.k, attention.v)):
-        part.load_state_dict({name: one.chunk(3)[n] for name, one in theirs.attn.qkv.state_dict().items()})
+        part.load_state_dict(
+            {name: one.chunk(3)[n] for name, one in theirs.attn.qkv.state_dict().items()}
+        )
     pairs = [
         (attention.out, theirs.attn.proj),
         (block.around_mixer.norm, theirs.norm1),
@@ -128,10 +154,23 @@ def copy_timm_block(block: Any, attention: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("pool", ["token", "mean"])
 def test_a_classifier_is_timms_with_each_readout(pool: str) -> None:
     timm = pytest.importorskip("timm.models.vision_transformer", exc_type=ImportError)
-    how = {"token": {"global_pool": "token"}, "mean": {"global_pool": "avg", "class_token": False, "fc_norm": False}}[pool]
-    sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "mlp_ratio": 1.5, "num_classes": 5}
+    how = {
+        "token": {"global_pool": "token"},
+        "mean": {"global_pool": "avg", "class_token": False, "fc_norm": False},
+    }[pool]
+    sizes = {
+        "img_size": 16,
+        "patch_size": 4,
+        "embed_dim": 16,
+        "depth": 3,
+        "num_heads": 2,
+        "mlp_ratio": 1.5,
+        "num_classes": 5,
+    }
     theirs = randomize(timm.VisionTransformer(norm_layer=nn.LayerNorm, **sizes, **how))
-    ours = classifier(make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4), pool, theirs.head)
+    ours = classifier(
+        make("vit", dim=16, hidden=24, depth=3, heads=2, image=16, patch=4), pool, theirs.head
+    )
     ours.body.embedding.stem.project.load_state_dict(theirs.patch_embed.proj.state_dict())
     ours.body.embedding.grid.vectors.copy_(theirs.pos_embed[0, -16:])
     if pool == "token":
@@ -139,28 +178,40 @@ def test_a_classifier_is_timms_with_each_readout(pool: str) -> None:
     for block, layer in zip(ours.body.encoder, theirs.blocks, strict=True):
         copy_timm_block(block, block.mixer, layer)
     ours.body.encoder.norm.load_state_dict(theirs.norm.state_dict())
-    torch.testing.assert_close(ours(IMAGES), theirs(ours.body.normalized(IMAGES)), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        ours(IMAGES), theirs(ours.body.normalized(IMAGES)), atol=1e-5, rtol=1e-5
+    )
 
 
 def their_swin(depths: list[int], window: int, patch: int) -> Any:
     transformers = pytest.importorskip("transformers")
     heads = [2 * 2**n for n in range(len(depths))]
     config = transformers.SwinConfig(
-        image_size=32, patch_size=patch, embed_dim=8, depths=depths, num_heads=heads, window_size=window, mlp_ratio=2.0
+        image_size=32,
+        patch_size=patch,
+        embed_dim=8,
+        depths=depths,
+        num_heads=heads,
+        window_size=window,
+        mlp_ratio=2.0,
     )
     return randomize(transformers.SwinModel(config, add_pooling_layer=False))
 
 
 def like_swin(theirs: Any, depths: list[int], window: int, patch: int) -> Swin:
     ours = make("swin", dim=8, heads=2, depths=depths, window_size=window, patch=patch, ratio=2)
-    ours.embedding.stem.stem.project.load_state_dict(theirs.embeddings.patch_embeddings.projection.state_dict())
+    ours.embedding.stem.stem.project.load_state_dict(
+        theirs.embeddings.patch_embeddings.projection.state_dict()
+    )
     ours.embedding.stem.norm.load_state_dict(theirs.embeddings.norm.state_dict())
     for stage, given in zip(ours.encoder.stages, theirs.encoder.layers, strict=True):
         for block, layer in zip(stage.blocks, given.blocks, strict=True):
             attention = block.mixer
             copy_block(block, attention, layer)
             with torch.no_grad():
-                attention.mechanism.position.table.copy_(layer.attention.relative_position_bias.relative_position_bias_table)
+                attention.mechanism.position.table.copy_(
+                    layer.attention.relative_position_bias.relative_position_bias_table
+                )
         if stage.merge is not None:
             stage.merge.norm.load_state_dict(given.downsample.norm.state_dict())
             stage.merge.reduce.load_state_dict(given.downsample.reduction.state_dict())
@@ -180,7 +231,9 @@ def like_swin(theirs: Any, depths: list[int], window: int, patch: int) -> Swin:
     ],
     ids=str,
 )
-def test_a_swin_is_that_of_transformers(depths: list[int], window: int, patch: int, size: tuple[int, int]) -> None:
+def test_a_swin_is_that_of_transformers(
+    depths: list[int], window: int, patch: int, size: tuple[int, int]
+) -> None:
     theirs = their_swin(depths, window, patch)
     ours, images = like_swin(theirs, depths, window, patch), torch.rand(2, 3, *size)
     expected = theirs(ours.normalized(images)).last_hidden_state
@@ -189,7 +242,9 @@ def test_a_swin_is_that_of_transformers(depths: list[int], window: int, patch: i
     assert found.shape == (2, rows * columns, 8 * 2 ** (len(depths) - 1))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     how = {"output_hidden_states": True, "output_hidden_states_before_downsampling": True}
-    _, *expected = theirs(ours.normalized(images), **how).reshaped_hidden_states  # first the patches
+    _, *expected = theirs(
+        ours.normalized(images), **how
+    ).reshaped_hidden_states  # first the patches
     *between, last = ours.feature_maps(images)
     assert len(between) == len(depths) - 1
     for one, other in zip(between, expected, strict=False):
@@ -201,8 +256,13 @@ def test_a_swin_is_that_of_transformers(depths: list[int], window: int, patch: i
 @pytest.mark.parametrize(("depths", "window"), [([2, 2, 2], 2), ([2, 1], 4)], ids=str)
 def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> None:
     timm = pytest.importorskip("timm.models.swin_transformer", exc_type=ImportError)
-    heads, size = [2 * 2**n for n in range(len(depths))], {"img_size": 32, "patch_size": 2, "window_size": window, "embed_dim": 8}
-    theirs = randomize(timm.SwinTransformer(depths=depths, num_heads=heads, mlp_ratio=2.0, num_classes=3, **size))
+    heads, size = (
+        [2 * 2**n for n in range(len(depths))],
+        {"img_size": 32, "patch_size": 2, "window_size": window, "embed_dim": 8},
+    )
+    theirs = randomize(
+        timm.SwinTransformer(depths=depths, num_heads=heads, mlp_ratio=2.0, num_classes=3, **size)
+    )
     ours: Any = make("swin", dim=8, heads=2, depths=depths, window_size=window, patch=2, ratio=2)
     ours.embedding.stem.stem.project.load_state_dict(theirs.patch_embed.proj.state_dict())
     ours.embedding.stem.norm.load_state_dict(theirs.patch_embed.norm.state_dict())
@@ -210,7 +270,9 @@ def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> Non
         for block, layer in zip(stage.blocks, given.blocks, strict=True):
             copy_timm_block(block, block.mixer, layer)
             block.mixer.mechanism.position.table.copy_(layer.attn.relative_position_bias_table)
-        if n:  # timm merges at the beginning of a stage, and reads the four positions in another order
+        if (
+            n
+        ):  # timm merges at the beginning of a stage, and reads the four positions in another order
             merge, theirs_merge = ours.encoder.stages[n - 1].merge, given.downsample
             merge.norm.load_state_dict(theirs_merge.norm.state_dict())
             merge.reduce.load_state_dict(theirs_merge.reduction.state_dict())
@@ -218,7 +280,9 @@ def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> Non
     images = torch.rand(2, 3, 32, 32)
     last, between = theirs.forward_intermediates(ours.normalized(images), norm=False)
     found = ours.feature_maps(images)
-    assert [tuple(one.shape) for one in found] == [(2, 8 * 2**n, 16 >> n, 16 >> n) for n in range(len(depths))]
+    assert [tuple(one.shape) for one in found] == [
+        (2, 8 * 2**n, 16 >> n, 16 >> n) for n in range(len(depths))
+    ]
     for one, other in zip(found[:-1], between[:-1], strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found[-1].movedim(1, -1), last, atol=1e-5, rtol=1e-5)
@@ -227,7 +291,12 @@ def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> Non
 @torch.no_grad()
 def test_a_cnn_is_the_resnet_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16, 32], "depths": [2, 1, 2], "layer_type": "basic"}
+    sizes = {
+        "embedding_size": 8,
+        "hidden_sizes": [8, 16, 32],
+        "depths": [2, 1, 2],
+        "layer_type": "basic",
+    }
     theirs = randomize(transformers.ResNetModel(transformers.ResNetConfig(**sizes)))
     ours: Any = make("cnn", dim=8, depths=[2, 1, 2])
     blocks = [block for block in ours.encoder if isinstance(block, ResidualBlock)]
@@ -237,14 +306,19 @@ def test_a_cnn_is_the_resnet_of_transformers() -> None:
         pairs = [(block.first, first.convolution), (block.first_norm, first.normalization)]
         pairs += [(block.second, second.convolution), (block.second_norm, second.normalization)]
         if len(block.state_dict()) > 12:
-            pairs += [(block.shortcut[0], layer.shortcut.convolution), (block.shortcut[1], layer.shortcut.normalization)]
+            pairs += [
+                (block.shortcut[0], layer.shortcut.convolution),
+                (block.shortcut[1], layer.shortcut.normalization),
+            ]
         for one, given in pairs:
             one.load_state_dict(given.state_dict())
     x = torch.randn(2, 8, 16, 12)
     expected = theirs.encoder(x, output_hidden_states=True).hidden_states[1:]
     for one, other in zip(maps_of(ours.encoder, x), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
-    published = make("cnn")  # with ten labels the 11,173,962 parameters of github.com/kuangliu/pytorch-cifar
+    published = make(
+        "cnn"
+    )  # with ten labels the 11,173,962 parameters of github.com/kuangliu/pytorch-cifar
     assert sum(one.numel() for one in published.parameters()) + 512 * 10 + 10 == 11_173_962
 
 
@@ -252,7 +326,11 @@ def test_a_cnn_is_the_resnet_of_transformers() -> None:
 @pytest.mark.parametrize(
     ("family", "settings", "shapes"),
     [
-        ("cnn", {"dim": 4, "depths": [2, 1, 1], "stage_attention": "cbam"}, [(4, 20, 12), (8, 10, 6), (16, 5, 3)]),
+        (
+            "cnn",
+            {"dim": 4, "depths": [2, 1, 1], "stage_attention": "cbam"},
+            [(4, 20, 12), (8, 10, 6), (16, 5, 3)],
+        ),
         ("efficientnet-lite0", {"stages": 3}, [(16, 10, 6), (24, 5, 3), (40, 3, 2)]),
         ("vit", {"dim": 8, "hidden": 8, "depth": 1, "heads": 2}, [(8, 5, 3)]),
         ("group-cnn", {"dim": 4, "depth": 2}, [(4, 10, 6)]),
@@ -280,16 +358,23 @@ def test_every_encoder_of_images_has_the_maps_of_its_resolutions(
 def test_an_encoder_of_images_is_none_of_texts(family: str) -> None:
     with pytest.raises(SaccadeError) as error:
         Builder({"family": family}).make(Encoder, 9)
-    assert str(error.value).startswith(f"model.family is '{family}', which is not an encoder; choose one of: bag, ")
+    assert str(error.value).startswith(
+        f"model.family is '{family}', which is not an encoder; choose one of: bag, "
+    )
     assert family not in str(error.value).partition("choose")[2]
-    with pytest.raises(SaccadeError, match=r"'bag', which is not an image encoder; choose one of: .*vit"):
+    with pytest.raises(
+        SaccadeError, match=r"'bag', which is not an image encoder; choose one of: .*vit"
+    ):
         Builder({"family": "bag"}).make(ImageEncoder)
 
 
-@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 1, 16, 16), (2, 16, 16, 3), (2, 3, 0, 16)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(3, 16, 16), (2, 1, 16, 16), (2, 16, 16, 3), (2, 3, 0, 16)], ids=str
+)
 def test_what_is_no_batch_of_images_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(
-        SaccadeError, match=r"expected images as batch × 3 × height × width, got shape \(.*\); convert them to RGB"
+        SaccadeError,
+        match=r"expected images as batch × 3 × height × width, got shape \(.*\); convert them to RGB",
     ):
         make("vit", dim=8, depth=1)(torch.rand(shape))
 
@@ -297,10 +382,22 @@ def test_what_is_no_batch_of_images_is_refused(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"family": "swin", "dim": 10, "heads": 4}, "model.dim=10 is not a multiple of model.heads=4; choose heads"),
-        ({"family": "swin", "depths": []}, "model.depths is []; its numbers must lie between 1 and 100, at least one"),
-        ({"family": "swin", "depths": [2, 0]}, "model.depths is [2, 0]; its numbers must lie between 1 and 100"),
-        ({"family": "swin", "depths": [2, "x"]}, "model.depths is [2, 'x']; it must be a list of whole numbers"),
+        (
+            {"family": "swin", "dim": 10, "heads": 4},
+            "model.dim=10 is not a multiple of model.heads=4; choose heads",
+        ),
+        (
+            {"family": "swin", "depths": []},
+            "model.depths is []; its numbers must lie between 1 and 100, at least one",
+        ),
+        (
+            {"family": "swin", "depths": [2, 0]},
+            "model.depths is [2, 0]; its numbers must lie between 1 and 100",
+        ),
+        (
+            {"family": "swin", "depths": [2, "x"]},
+            "model.depths is [2, 'x']; it must be a list of whole numbers",
+        ),
         ({"family": "swin", "depths": 2}, "model.depths is 2; it must be a list"),
         (
             {"family": "swin", "depths": [1] * 9},
@@ -318,7 +415,10 @@ def test_what_is_no_batch_of_images_is_refused(shape: tuple[int, ...]) -> None:
             {"family": "vit", "dim": 30, "heads": 2, "grid_embedding": "sinusoidal"},
             "sinusoids of rows and columns need a width that",
         ),
-        ({"family": "vit", "position": "syntax"}, "model.position=syntax needs the parse trees of tagging data"),
+        (
+            {"family": "vit", "position": "syntax"},
+            "model.position=syntax needs the parse trees of tagging data",
+        ),
         (
             {"family": "cnn", "attention": {"name": "cbam", "width": 4}},
             "expected an odd width of cbam's convolution, got 4; choose 3",
@@ -334,10 +434,17 @@ def test_wrong_settings_are_answered_with_sentences(values: dict[str, Any], sent
 
 @pytest.mark.parametrize(
     ("family", "name", "value"),
-    [("vit", "tied", False), ("vit", "embedding", "tokens"), ("vit", "position_embedding", "learned"), ("vit", "pool", "mean")],
+    [
+        ("vit", "tied", False),
+        ("vit", "embedding", "tokens"),
+        ("vit", "position_embedding", "learned"),
+        ("vit", "pool", "mean"),
+    ],
 )
 def test_a_setting_of_texts_has_no_effect_on_images(family: str, name: str, value: Any) -> None:
-    with pytest.raises(SaccadeError, match=rf"model\.{name} has no effect on this {family}; leave it out"):
+    with pytest.raises(
+        SaccadeError, match=rf"model\.{name} has no effect on this {family}; leave it out"
+    ):
         complete({"family": family, name: value}, lambda builder: builder.make(ImageEncoder))
 
 
@@ -358,7 +465,13 @@ CHANGES = [
         {"relative_bias": False},
         {"stem": "convolution"},
     ),
-    ("cnn", {"dim": 8, "depths": [1, 1]}, {"stem_stride": 2}, {"attention": "cbam"}, {"stage_attention": "squeeze-excite"}),
+    (
+        "cnn",
+        {"dim": 8, "depths": [1, 1]},
+        {"stem_stride": 2},
+        {"attention": "cbam"},
+        {"stage_attention": "squeeze-excite"},
+    ),
     ("efficientnet-lite0", {"stages": 2}, {"stages": 3}),
 ]
 
@@ -369,8 +482,12 @@ CHANGES = [
     [(family, base, change) for family, base, *every in CHANGES for change in every],
     ids=str,
 )
-def test_a_changed_setting_changes_what_comes_out(family: str, base: dict[str, Any], changed: dict[str, Any]) -> None:
-    one, other = (make(family, **values)(IMAGES.repeat(1, 1, 2, 2)) for values in (base, {**base, **changed}))
+def test_a_changed_setting_changes_what_comes_out(
+    family: str, base: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    one, other = (
+        make(family, **values)(IMAGES.repeat(1, 1, 2, 2)) for values in (base, {**base, **changed})
+    )
     assert one.shape != other.shape or not torch.allclose(one, other)
 
 
@@ -397,7 +514,9 @@ def test_attention_of_both_can_be_looked_at() -> None:
     model = make("swin", dim=8, heads=2, depths=[2], patch=2, window_size=4)
     with record(model) as seen:
         model(IMAGES)
-    weights = seen["encoder.stages.0.blocks.1.mixer"].weights().unflatten(0, (2, 4))  # 4 windows of 16 places in each image
+    weights = (
+        seen["encoder.stages.0.blocks.1.mixer"].weights().unflatten(0, (2, 4))
+    )  # 4 windows of 16 places in each image
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 2, 16))
     # the last of the shifted windows holds corners of the image that are no neighbors: four groups that see themselves alone
     groups = torch.tensor([2 * (n // 4 >= 2) + (n % 4 >= 2) for n in range(16)])
@@ -411,7 +530,10 @@ def test_weights_within_windows_become_weights_between_all_positions() -> None:
     images = torch.rand(2, 3, 10, 14)  # 5 × 7 positions, which windows do not divide
     with record(model) as seen:
         model(images)
-    for name, shifted in (("encoder.stages.0.blocks.0.mixer", False), ("encoder.stages.0.blocks.1.mixer", True)):
+    for name, shifted in (
+        ("encoder.stages.0.blocks.0.mixer", False),
+        ("encoder.stages.0.blocks.1.mixer", True),
+    ):
         look = seen[name].calls[0]
         found = look.positions.spread(look.weights(), shifted)
         assert found.shape == (2, 2, 35, 35)
@@ -421,27 +543,36 @@ def test_weights_within_windows_become_weights_between_all_positions() -> None:
         same = torch.tensor([[one == other for other in at] for one in at])
         assert ((found > 0) == same).all()
         assert (found.sum(-1) < 1 + 1e-5).all()
-        torch.testing.assert_close(found.sum(-1)[:, :, 8], torch.ones(2, 2))  # its window has no padding in either block
+        torch.testing.assert_close(
+            found.sum(-1)[:, :, 8], torch.ones(2, 2)
+        )  # its window has no padding in either block
 
 
 @pytest.mark.parametrize("family", ["swin", "cnn", "group-cnn"])
 def test_only_a_vit_has_a_class_token(family: str) -> None:
     values = {"task": "image-classification", "model": {"family": family, "pool": "token"}}
     with pytest.raises(
-        SaccadeError, match=r"model.pool=token reads a class token, which only the family vit has; choose another"
+        SaccadeError,
+        match=r"model.pool=token reads a class token, which only the family vit has; choose another",
     ):
         recipe(values)
-    with pytest.raises(SaccadeError, match=r"no setting named 'model\.token' for vit; write model\.pool=token"):
+    with pytest.raises(
+        SaccadeError, match=r"no setting named 'model\.token' for vit; write model\.pool=token"
+    ):
         recipe({"task": "image-classification", "model": {"family": "vit", "token": True}})
 
 
 def test_windows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
-        SaccadeError, match=r"windows must divide the grid, .* got windows of \(3, 3\) shifted by \(1, 1\) over \(4, 6\)"
+        SaccadeError,
+        match=r"windows must divide the grid, .* got windows of \(3, 3\) shifted by \(1, 1\) over \(4, 6\)",
     ):
         ShiftedWindows((4, 6), (3, 3), (1, 1))
     q = torch.rand(3, 1, 4, 2)
-    with pytest.raises(SaccadeError, match="the mask is for 4 windows of 4 positions per image, got a batch of 3 with 4 keys"):
+    with pytest.raises(
+        SaccadeError,
+        match="the mask is for 4 windows of 4 positions per image, got a batch of 3 with 4 keys",
+    ):
         attend(q, q, q, mask=ShiftedWindows((4, 4), (2, 2), (1, 1)))
 
 

@@ -18,7 +18,9 @@ from saccade.layers.token_inputs import Concatenate, Learned, NoPositionEmbeddin
 from saccade.models import AttendingEncoder, CarryingLM, CausalLM, Classifier, Encoder, Seq2Seq
 from saccade.models.builder import RENAMED, Builder, complete
 
-PLANS = [(entry.name, kind) for entry in models.table for kind in entry.make.builds if kind not in NODES]
+PLANS = [
+    (entry.name, kind) for entry in models.table for kind in entry.make.builds if kind not in NODES
+]
 
 
 def sketch(kind: type[nn.Module], classifies: bool = False) -> Callable[[Builder], nn.Module]:
@@ -46,22 +48,54 @@ def sketch(kind: type[nn.Module], classifies: bool = False) -> Callable[[Builder
         (Encoder, {"family": "transformer-encoder", "tied": False}, "tied"),
         (Encoder, {"family": "transformer-decoder", "head": "mixture"}, "head"),
         (Seq2Seq, {"family": "transformer", "residual": "rezero", "norm": "rms"}, "norm"),
-        (Encoder, {"family": "transformer-encoder", "mixer": "light-convolution", "position": "rotary"}, "position"),
-        (Encoder, {"family": "transformer-encoder", "mixer": "light-convolution", "mask": "causal"}, "mask"),
-        (Encoder, {"family": "transformer-encoder", "mixer": "light-convolution", "kv_heads": 1}, "kv_heads"),
-        (Encoder, {"family": "transformer-encoder", "mixer": "light-convolution", "score": "dot"}, "score"),
-        (Encoder, {"family": "transformer-encoder", "mixer": "light-convolution", "attention_dropout": 0.1}, "attention_dropout"),
-        (Seq2Seq, {"family": "transformer", "mixer": "light-convolution", "mask": "causal"}, "mask"),
+        (
+            Encoder,
+            {"family": "transformer-encoder", "mixer": "light-convolution", "position": "rotary"},
+            "position",
+        ),
+        (
+            Encoder,
+            {"family": "transformer-encoder", "mixer": "light-convolution", "mask": "causal"},
+            "mask",
+        ),
+        (
+            Encoder,
+            {"family": "transformer-encoder", "mixer": "light-convolution", "kv_heads": 1},
+            "kv_heads",
+        ),
+        (
+            Encoder,
+            {"family": "transformer-encoder", "mixer": "light-convolution", "score": "dot"},
+            "score",
+        ),
+        (
+            Encoder,
+            {
+                "family": "transformer-encoder",
+                "mixer": "light-convolution",
+                "attention_dropout": 0.1,
+            },
+            "attention_dropout",
+        ),
+        (
+            Seq2Seq,
+            {"family": "transformer", "mixer": "light-convolution", "mask": "causal"},
+            "mask",
+        ),
         (Encoder, {"family": "rnn-decoder", "change_penalty": 0.5}, "change_penalty"),
         (Encoder, {"family": "bag", "pool": "mean"}, "pool"),
     ],
     ids=lambda value: "" if isinstance(value, type) else str(value),
 )
-def test_a_setting_that_nothing_reads_is_refused(kind: type[nn.Module], values: dict[str, Any], wrong: str) -> None:
+def test_a_setting_that_nothing_reads_is_refused(
+    kind: type[nn.Module], values: dict[str, Any], wrong: str
+) -> None:
     values = {**{k: v for k, v in SIZES.items() if k in settings(values["family"])}, **values}
     with pytest.raises(SaccadeError) as error:
         complete(values, sketch(kind))
-    assert str(error.value) == f"model.{wrong} has no effect on this {values['family']}; leave it out"
+    assert (
+        str(error.value) == f"model.{wrong} has no effect on this {values['family']}; leave it out"
+    )
     assert wrong not in complete(values, sketch(kind), strict=False)
     values.pop(wrong)
     assert wrong not in complete(values, sketch(kind))
@@ -69,7 +103,14 @@ def test_a_setting_that_nothing_reads_is_refused(kind: type[nn.Module], values: 
 
 def test_the_same_settings_have_an_effect_where_something_reads_them() -> None:
     for kind, values in (
-        (Seq2Seq, {"family": "transformer", "residual": {"name": "rezero", "normed": True}, "norm": "rms"}),
+        (
+            Seq2Seq,
+            {
+                "family": "transformer",
+                "residual": {"name": "rezero", "normed": True},
+                "norm": "rms",
+            },
+        ),
         (
             Seq2Seq,
             {"family": "transformer", "mixer": "light-convolution", "kv_heads": 2, "score": "dot"},
@@ -95,10 +136,16 @@ def test_the_same_settings_have_an_effect_where_something_reads_them() -> None:
         ("fixed-first", "score", "no setting named 'model.score' for fixed-first"),
         ("bag", "hidden", "no setting named 'model.hidden' for bag"),
         ("transformer", "headss", "no setting named 'model.headss' for transformer; did you mean"),
-        ("transformer", "dept", "no setting named 'model.dept' for transformer; did you mean 'depth'?"),
+        (
+            "transformer",
+            "dept",
+            "no setting named 'model.dept' for transformer; did you mean 'depth'?",
+        ),
     ],
 )
-def test_a_setting_that_a_family_does_not_have_is_named(family: str, name: str, sentence: str) -> None:
+def test_a_setting_that_a_family_does_not_have_is_named(
+    family: str, name: str, sentence: str
+) -> None:
     with pytest.raises(SaccadeError) as error:
         Builder({"family": family, name: "none"})
     assert str(error.value).startswith(sentence)
@@ -125,9 +172,16 @@ def test_an_old_name_is_answered_with_its_new_one(old: str, new: str) -> None:
 # --- complete settings
 
 
-@pytest.mark.parametrize(("family", "kind"), PLANS, ids=lambda value: value if isinstance(value, str) else value.__name__)
-def test_complete_settings_hold_what_counts_and_come_back_as_themselves(family: str, kind: type[nn.Module]) -> None:
-    given = {"family": family, **{name: value for name, value in SIZES.items() if name in settings(family)}}
+@pytest.mark.parametrize(
+    ("family", "kind"), PLANS, ids=lambda value: value if isinstance(value, str) else value.__name__
+)
+def test_complete_settings_hold_what_counts_and_come_back_as_themselves(
+    family: str, kind: type[nn.Module]
+) -> None:
+    given = {
+        "family": family,
+        **{name: value for name, value in SIZES.items() if name in settings(family)},
+    }
     made = complete(given, sketch(kind))
     assert complete(made, sketch(kind)) == made
     assert {**made, **given} == made
@@ -143,19 +197,34 @@ def test_complete_settings_hold_what_counts_and_come_back_as_themselves(family: 
 
 
 def test_options_are_written_out_and_come_back_as_themselves() -> None:
-    chosen = {"name": "attention", "score": {"name": "additive", "hidden": 5, "layers": 1}, "normalize": "sparsemax"}
+    chosen = {
+        "name": "attention",
+        "score": {"name": "additive", "hidden": 5, "layers": 1},
+        "normalize": "sparsemax",
+    }
     made = complete({"family": "bag", "pool": chosen}, sketch(Encoder, classifies=True))
     assert made["pool"] == chosen
     plain = complete({"family": "bag"}, sketch(Encoder, classifies=True))
     assert plain["pool"]["score"] == {"name": "additive", "hidden": None, "layers": 1}
     reader = {"name": "characters-rnn", "byte_dim": 32, "hidden": 64, "word_dropout": 0.0}
-    made = complete({"family": "transformer-encoder", "embedding": "characters-rnn"}, sketch(Encoder))
+    made = complete(
+        {"family": "transformer-encoder", "embedding": "characters-rnn"}, sketch(Encoder)
+    )
     assert made["embedding"] == reader
     assert complete(made, sketch(Encoder)) == made
     made = complete(
-        {"family": "transformer", "depth": 1, "feedforward": {"activation": {"name": "gelu", "tanh": True}}}, sketch(Seq2Seq)
+        {
+            "family": "transformer",
+            "depth": 1,
+            "feedforward": {"activation": {"name": "gelu", "tanh": True}},
+        },
+        sketch(Seq2Seq),
     )
-    assert made["feedforward"] == {"name": "mlp", "activation": {"name": "gelu", "tanh": True}, "bias": True}
+    assert made["feedforward"] == {
+        "name": "mlp",
+        "activation": {"name": "gelu", "tanh": True},
+        "bias": True,
+    }
 
 
 def test_a_sketch_takes_no_memory() -> None:
@@ -171,39 +240,67 @@ def test_a_sketch_takes_no_memory() -> None:
 
 def test_a_sketch_of_more_than_the_memory_is_refused() -> None:
     experts = {"name": "experts", "count": 4096}  # sizes whose product is small without them
-    with pytest.raises(SaccadeError, match=r"the parameters of this transformer alone take [\d,]+ GiB, and this machine has"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"the parameters of this transformer alone take [\d,]+ GiB, and this machine has",
+    ):
         complete({"family": "transformer", "hidden": 8192, "feedforward": experts}, sketch(Seq2Seq))
 
 
 def test_options_of_attention_reach_cross_attention_too() -> None:
-    model = Builder({"family": "transformer", "depth": 1, "mixer": {"bias": False}}).make(Seq2Seq, V, V)
-    assert not [name for name, _ in model.named_parameters() if name.endswith((".q.bias", ".k.bias", ".v.bias", ".out.bias"))]
+    model = Builder({"family": "transformer", "depth": 1, "mixer": {"bias": False}}).make(
+        Seq2Seq, V, V
+    )
+    assert not [
+        name
+        for name, _ in model.named_parameters()
+        if name.endswith((".q.bias", ".k.bias", ".v.bias", ".out.bias"))
+    ]
 
 
 # --- positions
 
 
-@pytest.mark.parametrize("position", ["rotary", "alibi", "t5", "shaw", {"name": "shaw", "max_distance": 3}], ids=str)
-def test_a_mechanism_that_knows_positions_has_none_at_the_input_unless_asked_for(position: Any) -> None:
+@pytest.mark.parametrize(
+    "position", ["rotary", "alibi", "t5", "shaw", {"name": "shaw", "max_distance": 3}], ids=str
+)
+def test_a_mechanism_that_knows_positions_has_none_at_the_input_unless_asked_for(
+    position: Any,
+) -> None:
     made = complete({"family": "transformer", "depth": 1, "position": position}, sketch(Seq2Seq))
     assert made["position_embedding"] == "none"
     asked = complete(
-        {"family": "transformer", "depth": 1, "position": position, "position_embedding": "learned"}, sketch(Seq2Seq)
+        {
+            "family": "transformer",
+            "depth": 1,
+            "position": position,
+            "position_embedding": "learned",
+        },
+        sketch(Seq2Seq),
     )
     assert asked["position_embedding"] == {"name": "learned", "max_len": 512, "join": "add"}
     model = Builder(settings("transformer", position=position)).make(Seq2Seq, V, V)
     assert isinstance(model.source.position, NoPositionEmbedding)
 
 
-@pytest.mark.parametrize("values", [{}, {"position": "none"}, {"position": {"name": "none"}}], ids=str)
+@pytest.mark.parametrize(
+    "values", [{}, {"position": "none"}, {"position": {"name": "none"}}], ids=str
+)
 def test_without_one_positions_are_sinusoids_at_the_input(values: dict[str, Any]) -> None:
     made = complete({"family": "transformer", "depth": 1, **values}, sketch(Seq2Seq))
-    assert (made["position"], made["position_embedding"]) == ("none", {"name": "sinusoidal", "join": "add"})
-    assert isinstance(Builder(settings("transformer", **values)).make(Encoder, V).embedding.position, Sinusoidal)
+    assert (made["position"], made["position_embedding"]) == (
+        "none",
+        {"name": "sinusoidal", "join": "add"},
+    )
+    assert isinstance(
+        Builder(settings("transformer", **values)).make(Encoder, V).embedding.position, Sinusoidal
+    )
 
 
 def test_options_without_a_name_are_those_of_the_default() -> None:
-    model = Builder(settings("transformer", position_embedding={"join": "concatenate"})).make(Encoder, V)
+    model = Builder(settings("transformer", position_embedding={"join": "concatenate"})).make(
+        Encoder, V
+    )
     assert isinstance(model.embedding.position, Sinusoidal)
     assert isinstance(model.embedding.position.join, Concatenate)
     learned = {"name": "learned", "max_len": 7, "join": "concatenate"}
@@ -213,7 +310,9 @@ def test_options_without_a_name_are_those_of_the_default() -> None:
 
 
 def test_a_mixer_replaces_self_attention_alone() -> None:
-    model = Builder(settings("transformer", mixer={"name": "light-convolution", "width": 3})).make(Seq2Seq, V, V)
+    model = Builder(settings("transformer", mixer={"name": "light-convolution", "width": 3})).make(
+        Seq2Seq, V, V
+    )
     for block in (*model.encoder, *model.decoder):
         assert isinstance(block.mixer, LightConvolution)
         assert (block.mixer.width, block.mixer.heads) == (3, 2)
@@ -231,8 +330,16 @@ def test_a_mixer_replaces_self_attention_alone() -> None:
             Seq2Seq,
             "model.family is 'bag', which is not an encoder–decoder; choose one of: ",
         ),
-        ("luong", Encoder, "model.family is 'luong', which is not an encoder; choose one of: bag, rnn-encoder"),
-        ("transformer", CausalLM, "model.family is 'transformer', which is not a causal language model; choose one of: "),
+        (
+            "luong",
+            Encoder,
+            "model.family is 'luong', which is not an encoder; choose one of: bag, rnn-encoder",
+        ),
+        (
+            "transformer",
+            CausalLM,
+            "model.family is 'transformer', which is not a causal language model; choose one of: ",
+        ),
         (
             "transformer-decoder",
             CarryingLM,
@@ -241,12 +348,16 @@ def test_a_mixer_replaces_self_attention_alone() -> None:
         ("rnn-encoder", AttendingEncoder, "model.family is 'rnn-encoder', which is not an encoder"),
     ],
 )
-def test_a_family_that_cannot_build_a_kind_names_those_that_can(family: str, kind: type[nn.Module], sentence: str) -> None:
+def test_a_family_that_cannot_build_a_kind_names_those_that_can(
+    family: str, kind: type[nn.Module], sentence: str
+) -> None:
     with pytest.raises(SaccadeError) as error:
         Builder({"family": family}).make(kind, V)
     assert str(error.value).startswith(sentence)
     able = str(error.value).rpartition(": ")[2].split(", ")
-    assert able == [name for name in models.table.names() if models.table[name].build(kind) is not None]
+    assert able == [
+        name for name in models.table.names() if models.table[name].build(kind) is not None
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,16 +367,43 @@ def test_a_family_that_cannot_build_a_kind_names_those_that_can(family: str, kin
         ({"family": 5}, "model.family is 5; choose one of: "),
         ({"family": "transformr"}, "no model named 'transformr'; did you mean 'transformer'?"),
         ({"family": "transformer", "dim": 0}, "model.dim is 0; it must lie between 1 and 65,536"),
-        ({"family": "transformer", "depth": "six"}, "model.depth is 'six'; it must be a whole number"),
-        ({"family": "transformer", "dropout": 1}, "model.dropout is 1.0; it must lie between 0 and 0.99"),
+        (
+            {"family": "transformer", "depth": "six"},
+            "model.depth is 'six'; it must be a whole number",
+        ),
+        (
+            {"family": "transformer", "dropout": 1},
+            "model.dropout is 1.0; it must lie between 0 and 0.99",
+        ),
         ({"family": "transformer", "tied": "yes"}, "model.tied is 'yes'; it must be true or false"),
-        ({"family": "transformer", "score": "aditive"}, "no score named 'aditive'; did you mean 'additive'?"),
-        ({"family": "transformer", "mask": "padding"}, "model.mask is 'padding', which is built per batch and cannot be set"),
-        ({"family": "transformer", "mask": "window"}, "model.mask: mask 'window' needs left; write {name: window, left: …}"),
-        ({"family": "transformer", "stack": {"name": "shared", "group": 2}}, "model.stack: stack 'shared' has no option 'group'"),
-        ({"family": "transformer", "stack": {"name": "plain", "depth": 2}}, "model.stack: stack 'plain' has no option 'depth'"),
-        ({"family": "transformer", "mixer": {"name": "light-convolution", "width": 0}}, "model.mixer.width is 0; it must lie"),
-        ({"family": "transformer", "mixer": {"name": "attention", "bias": "no"}}, "model.mixer.bias is 'no'; it must be true"),
+        (
+            {"family": "transformer", "score": "aditive"},
+            "no score named 'aditive'; did you mean 'additive'?",
+        ),
+        (
+            {"family": "transformer", "mask": "padding"},
+            "model.mask is 'padding', which is built per batch and cannot be set",
+        ),
+        (
+            {"family": "transformer", "mask": "window"},
+            "model.mask: mask 'window' needs left; write {name: window, left: …}",
+        ),
+        (
+            {"family": "transformer", "stack": {"name": "shared", "group": 2}},
+            "model.stack: stack 'shared' has no option 'group'",
+        ),
+        (
+            {"family": "transformer", "stack": {"name": "plain", "depth": 2}},
+            "model.stack: stack 'plain' has no option 'depth'",
+        ),
+        (
+            {"family": "transformer", "mixer": {"name": "light-convolution", "width": 0}},
+            "model.mixer.width is 0; it must lie",
+        ),
+        (
+            {"family": "transformer", "mixer": {"name": "attention", "bias": "no"}},
+            "model.mixer.bias is 'no'; it must be true",
+        ),
     ],
 )
 def test_wrong_settings_are_answered_with_sentences(values: dict[str, Any], sentence: str) -> None:
@@ -276,23 +414,37 @@ def test_wrong_settings_are_answered_with_sentences(values: dict[str, Any], sent
 
 @pytest.mark.parametrize(
     ("family", "kind"),
-    [("transformer", Seq2Seq), ("transformer-decoder", CausalLM), ("bahdanau", Seq2Seq), ("rnn-decoder", CarryingLM)],
+    [
+        ("transformer", Seq2Seq),
+        ("transformer-decoder", CausalLM),
+        ("bahdanau", Seq2Seq),
+        ("rnn-decoder", CarryingLM),
+    ],
 )
 def test_a_model_that_generates_cannot_read_bytes(family: str, kind: type[nn.Module]) -> None:
     with pytest.raises(
-        SaccadeError, match=rf"model\.embedding reads a token's bytes, and this {family} generates token ids alone"
+        SaccadeError,
+        match=rf"model\.embedding reads a token's bytes, and this {family} generates token ids alone",
     ):
         Builder(settings(family, embedding="characters-cnn")).make(kind, *vocabularies(kind))
 
 
 def test_sizes_beyond_this_machine_are_refused_before_they_are_made() -> None:
     builder = Builder({"family": "transformer", "dim": 65536, "hidden": 65536, "depth": 10})
-    with pytest.raises(SaccadeError, match=r"the parameters of this transformer alone take [\d,]+ GiB, and this machine has"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"the parameters of this transformer alone take [\d,]+ GiB, and this machine has",
+    ):
         builder.make(Seq2Seq, V, V)
-    with pytest.raises(SaccadeError, match=r"bag cannot be built with these settings \(.+\); change model\.\* sizes or options"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"bag cannot be built with these settings \(.+\); change model\.\* sizes or options",
+    ):
         Builder({"family": "bag"}).make(Encoder, -1)
 
 
 def test_large_models_that_fit_are_built() -> None:
-    model = Builder({"family": "bag", "dim": 12000}).make(Encoder, 2)  # large enough to be measured first
+    model = Builder({"family": "bag", "dim": 12000}).make(
+        Encoder, 2
+    )  # large enough to be measured first
     assert model.embedding.tokens.weight.device.type == "cpu"

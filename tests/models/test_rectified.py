@@ -27,7 +27,12 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Short texts to copy."""
     root, chance = tmp_path_factory.mktemp("copies"), random.Random(0)
     for name, count in (("train", 500), ("dev", 40)):
-        texts = [" ".join(chance.choices(["a", "b", "c", "d", "e", "f", "g", "h"], k=chance.randint(4, 7))) for _ in range(count)]
+        texts = [
+            " ".join(
+                chance.choices(["a", "b", "c", "d", "e", "f", "g", "h"], k=chance.randint(4, 7))
+            )
+            for _ in range(count)
+        ]
         (root / f"{name}.tsv").write_text("".join(f"{text}\t{text}\n" for text in texts))
     return root
 
@@ -36,7 +41,13 @@ def recipe(root: Path, normalize: str, updates: int = 120) -> dict[str, Any]:
     return {
         "data": {"train": str(root / "train.tsv"), "dev": str(root / "dev.tsv")},
         "vocabulary": {"kind": "words"},
-        "model": {"family": "bahdanau", "dim": 24, "hidden": 24, "dropout": 0.0, "normalize": normalize},
+        "model": {
+            "family": "bahdanau",
+            "dim": 24,
+            "hidden": 24,
+            "dropout": 0.0,
+            "normalize": normalize,
+        },
         "training": {
             "updates": updates,
             "tokens": 400,
@@ -63,7 +74,9 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_rectified_weights_learn_and_dead_ones_are_noticed(copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rectified_weights_learn_and_dead_ones_are_noticed(
+    copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     living, dead = Noting(), Noting()
     system, ended = api.fit(recipe(copies, "relu-sum"), tmp_path / "living", watcher=living)
     weights = [one.weights for one in system.align(system.read("dev"))]

@@ -40,7 +40,9 @@ def cell_of(rnn: Recurrence, width: int) -> nn.GRUCell:
 def encoded(model: nn.Module, b: int) -> tuple[Tensor, Tensor, Tensor]:
     """One source from left and from right step by step: memory N × 2H, the decoder's first state, and the two last states."""
     x, n = model.source(SOURCE[b : b + 1]), int(LENGTHS[b])
-    there, back = (cell_of(side[0], 5) for side in (model.encoder.forwards, model.encoder.backwards))
+    there, back = (
+        cell_of(side[0], 5) for side in (model.encoder.forwards, model.encoder.backwards)
+    )
     right, left, h = [], [], torch.zeros(1, 6)
     for t in range(n):
         h = there(x[:, t], h)
@@ -56,7 +58,9 @@ def encoded(model: nn.Module, b: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def bahdanau_context(model: nn.Module, s: Tensor, memory: Tensor) -> Tensor:
     score = model.decoder.cross.mechanism.score
-    fits = [(score.v[0] * torch.tanh(score.w_q[0].T @ s[0] + score.w_k[0].T @ h)).sum() for h in memory]
+    fits = [
+        (score.v[0] * torch.tanh(score.w_q[0].T @ s[0] + score.w_k[0].T @ h)).sum() for h in memory
+    ]
     return (torch.stack(fits).softmax(0)[:, None] * memory).sum(0, keepdim=True)
 
 
@@ -81,7 +85,9 @@ def test_a_family_is_its_equations(family: str) -> None:
                 features = torch.tanh(decoder.readout(torch.cat([s, c, y], -1)))
             elif family == "luong":  # the state after the step asks
                 s = cell(y, s)
-                features = torch.tanh(decoder.readout(torch.cat([s, luong_context(model, s, memory)], -1)))
+                features = torch.tanh(
+                    decoder.readout(torch.cat([s, luong_context(model, s, memory)], -1))
+                )
             else:
                 s = features = cell(torch.cat([y, end], -1) if family == "fixed-context" else y, s)
             torch.testing.assert_close(found[b, t], model.head(features)[0], rtol=1e-4, atol=1e-5)
@@ -92,7 +98,9 @@ def test_a_family_is_its_equations(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["bahdanau", "luong"])
 @pytest.mark.parametrize("name", ["additive", "reduced-rank"])
-def test_keys_are_projected_once_per_sentence_not_once_per_step(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_projected_once_per_sentence_not_once_per_step(
+    family: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls, make = [], scores.table[name]
     plain = make.key
     monkeypatch.setattr(make, "key", lambda self, k: (calls.append(k.shape), plain(self, k))[1])
@@ -107,14 +115,18 @@ PAIRS = [
     (score.name, normalize)
     for score in scores.table
     for normalize in normalizers.table.names()
-    if not normalizers.table[normalize].samples  # by an estimator, not by a gradient: test_hard_learning.py
+    if not normalizers.table[
+        normalize
+    ].samples  # by an estimator, not by a gradient: test_hard_learning.py
     if (score.make.kernel if normalize == "sum" else not score.make.needs_sum)
 ]
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "luong"])
 @pytest.mark.parametrize(("score", "normalize"), PAIRS)
-def test_any_mechanism_of_the_catalogue_learns_and_steps(family: str, score: str, normalize: str) -> None:
+def test_any_mechanism_of_the_catalogue_learns_and_steps(
+    family: str, score: str, normalize: str
+) -> None:
     check_learns(built(family, score=score, normalize=normalize))
 
 
@@ -126,15 +138,24 @@ def test_the_fixed_contexts_learn(family: str, cell: str) -> None:
 
 def check_learns(model: nn.Module) -> None:
     """Steps equal the whole pass, and a short move against the gradient lowers the loss."""
-    torch.testing.assert_close(stepped(model, TARGET, SOURCE, LENGTHS), model(SOURCE, LENGTHS, TARGET), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        stepped(model, TARGET, SOURCE, LENGTHS),
+        model(SOURCE, LENGTHS, TARGET),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
     def loss() -> Tensor:
-        return nn.functional.cross_entropy(model(SOURCE, LENGTHS, TARGET[:, :-1]).flatten(0, 1), TARGET[:, 1:].flatten())
+        return nn.functional.cross_entropy(
+            model(SOURCE, LENGTHS, TARGET[:, :-1]).flatten(0, 1), TARGET[:, 1:].flatten()
+        )
 
     before = loss()
     before.backward()
     with torch.no_grad():
-        size = math.sqrt(sum(parameter.grad.square().sum().item() for parameter in model.parameters()))
+        size = math.sqrt(
+            sum(parameter.grad.square().sum().item() for parameter in model.parameters())
+        )
         for parameter in model.parameters():
             parameter.sub_(0.01 / size * parameter.grad)
     assert loss().item() < before.item() - 1e-3
@@ -151,7 +172,10 @@ def test_a_decoder_looks_at_words_and_never_at_padding() -> None:
         torch.testing.assert_close(weights.sum(-1), torch.ones(3, 1, 4))
 
 
-@pytest.mark.parametrize(("family", "asks"), [("bahdanau", "the state before the step"), ("luong", "the state after the step")])
+@pytest.mark.parametrize(
+    ("family", "asks"),
+    [("bahdanau", "the state before the step"), ("luong", "the state after the step")],
+)
 @torch.no_grad()
 def test_the_top_layer_asks(family: str, asks: str) -> None:
     model = built(family, depth=3)
@@ -159,11 +183,15 @@ def test_the_top_layer_asks(family: str, asks: str) -> None:
         state = model.start(SOURCE, LENGTHS)
         _, after = model.step(TARGET[:, 0], state)
     carried = state.carried if asks == "the state before the step" else after.carried
-    torch.testing.assert_close(seen["decoder.cross"].calls[0].q[:, 0, 0], model.decoder.cross.project(carried[0][:, -1]))
+    torch.testing.assert_close(
+        seen["decoder.cross"].calls[0].q[:, 0, 0], model.decoder.cross.project(carried[0][:, -1])
+    )
 
 
 def test_dropout_falls_in_training_alone() -> None:
-    model = Builder({"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.5}).make(Seq2Seq, V, V)
+    model = Builder({"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.5}).make(
+        Seq2Seq, V, V
+    )
     assert not torch.equal(model(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
     model.eval()
     assert torch.equal(model(SOURCE, LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
@@ -175,7 +203,10 @@ def test_dropout_falls_in_training_alone() -> None:
 def gate_biases(encoder: Bidirectional) -> Tensor:
     """The biases on the states of all recurrences of an encoder, gate by gate: recurrences × gates × H."""
     return torch.stack(
-        [side.parameter("bias_hh_l0").unflatten(0, (-1, side.hidden)) for side in (*encoder.forwards, *encoder.backwards)]
+        [
+            side.parameter("bias_hh_l0").unflatten(0, (-1, side.hidden))
+            for side in (*encoder.forwards, *encoder.backwards)
+        ]
     )
 
 
@@ -207,10 +238,15 @@ def test_an_own_word_that_is_favored_moves_its_state_more_than_its_neighbors_do(
 
 def test_favoring_by_hand() -> None:
     encoder = Bidirectional(cells["gru"], 3, 2, depth=2)
-    before = [one.parameter("bias_hh_l0").detach().clone() for one in (*encoder.forwards, *encoder.backwards)]
+    before = [
+        one.parameter("bias_hh_l0").detach().clone()
+        for one in (*encoder.forwards, *encoder.backwards)
+    ]
     encoder.favor_own_word(by=0.5)
     for one, was in zip((*encoder.forwards, *encoder.backwards), before, strict=True):
-        torch.testing.assert_close(one.parameter("bias_hh_l0") - was, torch.tensor([0.0, 0.0, -0.5, -0.5, 0.0, 0.0]))
+        torch.testing.assert_close(
+            one.parameter("bias_hh_l0") - was, torch.tensor([0.0, 0.0, -0.5, -0.5, 0.0, 0.0])
+        )
 
 
 # --- the first state and the dropout of a captioner, as in the code of Xu et al. 2015
@@ -218,13 +254,22 @@ def test_favoring_by_hand() -> None:
 
 def captioner(**changed: Any) -> nn.Module:
     cnn = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 2}
-    settings = {"family": "bahdanau", "cell": "lstm", "dim": 5, "hidden": 6, "dropout": 0.5, "image_encoder": cnn, **changed}
+    settings = {
+        "family": "bahdanau",
+        "cell": "lstm",
+        "dim": 5,
+        "hidden": 6,
+        "dropout": 0.5,
+        "image_encoder": cnn,
+        **changed,
+    }
     builder = Builder(settings)
     return builder.make(ImageToText, builder.image_encoder(), 11)
 
 
 @pytest.mark.parametrize(
-    ("family", "cell"), [("bahdanau", "lstm"), ("fixed-context", "lstm"), ("luong", "gru"), ("fixed-first", "tanh")]
+    ("family", "cell"),
+    [("bahdanau", "lstm"), ("fixed-context", "lstm"), ("luong", "gru"), ("fixed-first", "tanh")],
 )
 def test_the_first_state_of_an_mlp_by_hand(family: str, cell: str) -> None:
     model = captioner(family=family, cell=cell, first_state="mlp").eval().double()
@@ -233,17 +278,24 @@ def test_the_first_state_of_an_mlp_by_hand(family: str, cell: str) -> None:
     parts = dict(model.decoder.named_parameters())  # type: ignore[union-attr]
     mean = model.image(images).mean(1)  # type: ignore[operator]
     inner = torch.relu(mean @ parts["before.0.weight"].T + parts["before.0.bias"])
-    torch.testing.assert_close(carried[0][:, 0], torch.tanh(inner @ parts["first.weight"].T + parts["first.bias"]))
+    torch.testing.assert_close(
+        carried[0][:, 0], torch.tanh(inner @ parts["first.weight"].T + parts["first.bias"])
+    )
     assert len(carried) == (2 if cell == "lstm" else 1)
     if cell == "lstm":
-        torch.testing.assert_close(carried[1][:, 0], torch.tanh(inner @ parts["first_cell.weight"].T + parts["first_cell.bias"]))
+        torch.testing.assert_close(
+            carried[1][:, 0],
+            torch.tanh(inner @ parts["first_cell.weight"].T + parts["first_cell.bias"]),
+        )
 
 
 def test_linear_is_the_default_with_an_empty_cell_and_the_same_parameters_as_before() -> None:
     model = captioner().eval()
     carried = model.start(torch.rand(2, 3, 16, 16), torch.ones(2, dtype=torch.long)).carried  # type: ignore[operator]
     assert not carried[1].any()
-    assert not any(name.startswith(("decoder.before", "decoder.first_cell")) for name in model.state_dict())
+    assert not any(
+        name.startswith(("decoder.before", "decoder.first_cell")) for name in model.state_dict()
+    )
 
 
 def test_input_dropout_is_apart_from_that_of_the_output() -> None:

@@ -29,7 +29,9 @@ each_depth = pytest.mark.parametrize("depth", [1, 3])
 
 def built(cell: str = "lstm", depth: int = 3, **changed: float) -> RnnLanguageModel:
     torch.manual_seed(0)
-    model = shake(make(CarryingLM, "rnn-decoder", dim=5, hidden=7, depth=depth, cell=cell, **changed)).train()
+    model = shake(
+        make(CarryingLM, "rnn-decoder", dim=5, hidden=7, depth=depth, cell=cell, **changed)
+    ).train()
     assert isinstance(model, RnnLanguageModel)
     return model
 
@@ -47,7 +49,9 @@ def test_without_dropout_it_is_pytorchs_layers_and_a_tied_head(cell: str, depth:
     torch.testing.assert_close(model.features(TOKENS), x)
     torch.testing.assert_close(model(TOKENS), x @ model.embedding.tokens.weight.T + model.head.bias)
     untied = built(cell, depth, tied=False)
-    torch.testing.assert_close(untied(TOKENS), untied.features(TOKENS) @ untied.head.weight.T + untied.head.bias)
+    torch.testing.assert_close(
+        untied(TOKENS), untied.features(TOKENS) @ untied.head.weight.T + untied.head.bias
+    )
 
 
 @each_cell
@@ -79,10 +83,14 @@ def test_a_text_read_in_pieces_is_the_text(cell: str, cuts: list[int]) -> None:
 
 def test_gradients_stop_where_a_piece_begins() -> None:
     model = built(tied=False)  # what the head learns is not asked for
-    _, state = model.forward_from(TOKENS[:1, :3], model.start(TOKENS[:1, :0], torch.zeros(1).long()))
+    _, state = model.forward_from(
+        TOKENS[:1, :3], model.start(TOKENS[:1, :0], torch.zeros(1).long())
+    )
     logits, _ = model.forward_from(TOKENS[:1, 3:], state)
     (gradient,) = torch.autograd.grad(logits.square().sum(), model.embedding.tokens.weight)
-    assert set(gradient.any(-1).nonzero().flatten().tolist()) == {1, 5, 9}, "3 and 4 are in the first piece alone"
+    assert set(gradient.any(-1).nonzero().flatten().tolist()) == {1, 5, 9}, (
+        "3 and 4 are in the first piece alone"
+    )
 
 
 def test_the_future_is_invisible() -> None:
@@ -102,7 +110,9 @@ def dropped_pass(layer: WeightDropped, x: Tensor) -> Tensor:
     memory, tops = twin.empty(len(x), x), []
     for t in range(x.shape[1]):
         inner = F.linear(memory[0][:, 0], weight, layer.layers.bias_hh_l0)
-        new = layer.cell.advance(layer.project(x[:, t]), inner, tuple(part[:, 0] for part in memory))
+        new = layer.cell.advance(
+            layer.project(x[:, t]), inner, tuple(part[:, 0] for part in memory)
+        )
         memory = tuple(part.unsqueeze(1) for part in new)
         tops.append(new[0])
     return torch.stack(tops, 1)
@@ -110,7 +120,10 @@ def dropped_pass(layer: WeightDropped, x: Tensor) -> Tensor:
 
 @each_cell
 def test_dropped_weights_are_one_draw_per_pass(cell: str) -> None:
-    layer, x = WeightDropped(cells[cell], 3, 4, 0.5).double(), torch.randn(2, 5, 3, dtype=torch.float64)
+    layer, x = (
+        WeightDropped(cells[cell], 3, 4, 0.5).double(),
+        torch.randn(2, 5, 3, dtype=torch.float64),
+    )
     torch.manual_seed(1)
     found = layer(x)[0]
     torch.manual_seed(1)
@@ -128,7 +141,10 @@ def test_dropped_weights_are_one_draw_per_pass(cell: str) -> None:
 
 @each_cell
 def test_gradients_through_dropped_weights(cell: str) -> None:
-    layer, x = WeightDropped(cells[cell], 2, 2, 0.5).double(), torch.randn(1, 3, 2, dtype=torch.float64, requires_grad=True)
+    layer, x = (
+        WeightDropped(cells[cell], 2, 2, 0.5).double(),
+        torch.randn(1, 3, 2, dtype=torch.float64, requires_grad=True),
+    )
 
     def passed(x: Tensor, *_: Tensor) -> Tensor:
         torch.manual_seed(3)  # the same draw each time
@@ -183,18 +199,25 @@ def test_every_share_of_dropout_falls_in_training_alone(where: str) -> None:
 def test_the_defaults_are_the_papers_model() -> None:
     with torch.device("meta"):
         model = RnnLanguageModel(33278, Config())
-    gates = sum(4 * there * (here + there + 2) for here, there in ((400, 1150), (1150, 1150), (1150, 400)))
-    assert sum(parameter.numel() for parameter in model.parameters()) == gates + 33278 * 400 + 33278  # 33.6 million
+    gates = sum(
+        4 * there * (here + there + 2) for here, there in ((400, 1150), (1150, 1150), (1150, 400))
+    )
+    assert (
+        sum(parameter.numel() for parameter in model.parameters()) == gates + 33278 * 400 + 33278
+    )  # 33.6 million
 
 
 def test_mistakes_are_answered_with_sentences() -> None:
     model = built()
     with pytest.raises(
-        SaccadeError, match=r"a recurrent model takes no mask, got Documents.*: its state carries everything before; give one"
+        SaccadeError,
+        match=r"a recurrent model takes no mask, got Documents.*: its state carries everything before; give one",
     ):
         model(TOKENS, masks.documents([[0, 0, 0, 1, 1, 1]] * 2))
     torch.testing.assert_close(model(TOKENS, masks.full()), model(TOKENS))
-    with pytest.raises(SaccadeError, match="prompts must have one length, got 1 to 6 tokens in one batch"):
+    with pytest.raises(
+        SaccadeError, match="prompts must have one length, got 1 to 6 tokens in one batch"
+    ):
         model.start(TOKENS, torch.tensor([6, 1]))
     with pytest.raises(SaccadeError, match="a recurrent model takes no positions"):
         model(TOKENS, positions=torch.arange(6))
@@ -215,8 +238,12 @@ def test_the_penalty_of_a_pass_by_hand() -> None:
         plain, _ = model.decoder(model.embedding(TOKENS), model.empty(TOKENS))
     for b in range(2):
         size = sum(float(x) ** 2 for x in dropped[b].detach().flatten()) / dropped[b].numel()
-        changes = [float(plain[b, t + 1, d] - plain[b, t, d]) ** 2 for t in range(5) for d in range(5)]
-        assert float(found[b].detach()) == pytest.approx(3 * size + 5 * sum(changes) / len(changes), rel=1e-5)
+        changes = [
+            float(plain[b, t + 1, d] - plain[b, t, d]) ** 2 for t in range(5) for d in range(5)
+        ]
+        assert float(found[b].detach()) == pytest.approx(
+            3 * size + 5 * sum(changes) / len(changes), rel=1e-5
+        )
     model(TOKENS)
     copy.deepcopy(model)  # a pass leaves nothing in the model
     _, [(_, short)] = left_by(model, TOKENS[:, :1])

@@ -14,7 +14,15 @@ from saccade.training.flops import counter
 
 B, N, M = 3, 7, 5  # rows, source and target tokens
 D, F, L, H, V = 8, 12, 3, 2, 11  # width, hidden width, depth, heads, vocabulary
-SIZES = {"family": "transformer", "dim": D, "hidden": F, "depth": L, "heads": H, "dropout": 0.0, "shared": True}
+SIZES = {
+    "family": "transformer",
+    "dim": D,
+    "hidden": F,
+    "depth": L,
+    "heads": H,
+    "dropout": 0.0,
+    "shared": True,
+}
 
 
 def counted(device: str = "cpu", **changed: Any) -> tuple[int, int]:
@@ -65,7 +73,9 @@ def test_standard_blocks(device: str) -> None:
 @each_device
 def test_a_transparent_decoder_mixes_all_layers_of_the_encoder_in_each_block(device: str) -> None:
     mixes = L * N * D * (L + 1)
-    assert counted(device, stack="transparent") == expected(L * (ENCODER + DECODER) + HEAD, once=mixes)
+    assert counted(device, stack="transparent") == expected(
+        L * (ENCODER + DECODER) + HEAD, once=mixes
+    )
 
 
 @each_device
@@ -78,8 +88,13 @@ def test_weighted_blocks_have_mlps_behind_each_attention(device: str) -> None:
 
 @each_device
 def test_weighted_blocks_with_a_shared_mlp_apply_all_of_it_to_each_head(device: str) -> None:
-    encoder, decoder = attention(N, N) + H * N * MLP, attention(M, M) + attention(M, N) + 2 * H * M * MLP
-    assert counted(device, block={"name": "weighted", "shared": True}) == expected(L * (encoder + decoder) + HEAD)
+    encoder, decoder = (
+        attention(N, N) + H * N * MLP,
+        attention(M, M) + attention(M, N) + 2 * H * M * MLP,
+    )
+    assert counted(device, block={"name": "weighted", "shared": True}) == expected(
+        L * (encoder + decoder) + HEAD
+    )
 
 
 @each_device
@@ -88,7 +103,9 @@ def test_a_universal_stack_counts_every_pass_and_the_gates_around_each_part(devi
     passes, gates = 1 + L + 2, 3 * 2 * D * D
     stack = {"name": "universal", "ponder": None, "before": 1, "after": 2}
     encoder, decoder = ENCODER + 2 * N * gates, DECODER + 3 * M * gates
-    assert counted(device, stack=stack, residual="gru-gate") == expected(passes * (encoder + decoder) + HEAD)
+    assert counted(device, stack=stack, residual="gru-gate") == expected(
+        passes * (encoder + decoder) + HEAD
+    )
 
 
 @each_device
@@ -109,7 +126,9 @@ def test_evolved_blocks(device: str, head_width: int | None) -> None:
 def test_additive_scores(device: str, heads: int) -> None:
     """W₁ q and W₂ k in each head, and the product with v instead of q kᵀ: for one head it is one of a matrix and a vector."""
     width = D // heads
-    tokens = 2 * N + 2 * M + (M + N)  # queries and keys of the encoder, of the decoder, and between them
+    tokens = (
+        2 * N + 2 * M + (M + N)
+    )  # queries and keys of the encoder, of the decoder, and between them
     projections = tokens * heads * width * width
     pairs = (N * N + M * M + M * N) * D  # tanh(…) times v
     rest = L * (ENCODER + DECODER - pairs + projections) + HEAD
@@ -122,7 +141,11 @@ def test_additive_scores(device: str, heads: int) -> None:
 @pytest.mark.parametrize("heads", [1, 2])
 def test_an_additive_score_alone(heads: int) -> None:
     hidden, wide = 6, 9
-    q, k, v = torch.randn(B, heads, M, D), torch.randn(B, heads, N, D + 1), torch.randn(B, heads, N, wide)
+    q, k, v = (
+        torch.randn(B, heads, M, D),
+        torch.randn(B, heads, N, D + 1),
+        torch.randn(B, heads, N, wide),
+    )
     score = scores.Additive(D, D + 1, hidden, heads)
     with counter() as found:
         attend(q, k, v, Mechanism(score))
@@ -133,8 +156,11 @@ def test_an_additive_score_alone(heads: int) -> None:
 def test_rows_together_add_up() -> None:
     """A transparent stack of weighted blocks, with additive scores: each changes its own term."""
     plain, stack, block, score = (
-        counted(**changed) for changed in ({}, {"stack": "transparent"}, {"block": "weighted"}, {"score": "additive"})
+        counted(**changed)
+        for changed in ({}, {"stack": "transparent"}, {"block": "weighted"}, {"score": "additive"})
     )
     together = counted(stack="transparent", block="weighted", score="additive")
     for n in range(2):
-        assert together[n] - plain[n] == (stack[n] - plain[n]) + (block[n] - plain[n]) + (score[n] - plain[n])
+        assert together[n] - plain[n] == (stack[n] - plain[n]) + (block[n] - plain[n]) + (
+            score[n] - plain[n]
+        )

@@ -27,7 +27,13 @@ COMMON = {
     "heads": HEADS,
     "head_width": WIDTH,
     "score": "dot",
-    "position": {"name": "t5", "buckets": BUCKETS, "max_distance": FAR, "both_sides": None, "shared": True},
+    "position": {
+        "name": "t5",
+        "buckets": BUCKETS,
+        "max_distance": FAR,
+        "both_sides": None,
+        "shared": True,
+    },
     "embedding": {"scale": 1.0},
     "mixer": {"bias": False},
     "norm": "rms",
@@ -35,10 +41,27 @@ COMMON = {
 }
 VERSIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "switch": (
-        {"feedforward": {"name": "experts", "count": EXPERTS, "top": 1, "every": 2, "bias": False}, "head": {"scaled": True}},
-        {"num_experts": EXPERTS, "expert_capacity": 64, "num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2},
+        {
+            "feedforward": {
+                "name": "experts",
+                "count": EXPERTS,
+                "top": 1,
+                "every": 2,
+                "bias": False,
+            },
+            "head": {"scaled": True},
+        },
+        {
+            "num_experts": EXPERTS,
+            "expert_capacity": 64,
+            "num_sparse_encoder_layers": 2,
+            "num_sparse_decoder_layers": 2,
+        },
     ),
-    "1.0": ({"feedforward": {"bias": False}, "head": {"scaled": True}}, {"feed_forward_proj": "relu"}),
+    "1.0": (
+        {"feedforward": {"bias": False}, "head": {"scaled": True}},
+        {"feed_forward_proj": "relu"},
+    ),
     "1.1": (
         {"feedforward": {"name": "geglu", "bias": False, "tanh": True}, "tied": False},
         {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
@@ -48,15 +71,30 @@ VERSIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def in_double(self: nn.Module, x: Tensor) -> Tensor:
     """Their norm, whose mean of squares is in float32 whatever x is."""
-    return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon))
+    return self.weight * (
+        x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
+    )
 
 
 @torch.no_grad()
 def their_model(version: str) -> nn.Module:
-    sizes = {"d_model": DIM, "d_ff": HIDDEN, "num_layers": DEPTH, "num_heads": HEADS, "d_kv": WIDTH, "vocab_size": V}
+    sizes = {
+        "d_model": DIM,
+        "d_ff": HIDDEN,
+        "num_layers": DEPTH,
+        "num_heads": HEADS,
+        "d_kv": WIDTH,
+        "vocab_size": V,
+    }
     buckets = {"relative_attention_num_buckets": BUCKETS, "relative_attention_max_distance": FAR}
     name = "SwitchTransformers" if version == "switch" else "T5"
-    settings = {**sizes, **buckets, "num_decoder_layers": DEPTH, "dropout_rate": 0.0, **VERSIONS[version][1]}
+    settings = {
+        **sizes,
+        **buckets,
+        "num_decoder_layers": DEPTH,
+        "dropout_rate": 0.0,
+        **VERSIONS[version][1],
+    }
     config = getattr(transformers, f"{name}Config")(**settings)
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
     if version == "1.1":  # the class ties it anyway, until parameters are read that say otherwise
@@ -78,14 +116,24 @@ def pairs(ours: nn.Module, theirs: nn.Module) -> Iterator[tuple[Tensor, Given]]:
     if hasattr(ours.head, "weight"):
         yield ours.head.weight, [theirs.lm_head.weight]
     for stack, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
-        yield stack.positions[0].table, [other.block[0].layer[0].SelfAttention.relative_attention_bias.weight]
+        yield (
+            stack.positions[0].table,
+            [other.block[0].layer[0].SelfAttention.relative_attention_bias.weight],
+        )
         for block, layers in zip(stack, other.block, strict=True):
             first, *across, last = layers.layer
-            attentions = [(block.mixer, first.SelfAttention), *((block.cross, one.EncDecAttention) for one in across)]
+            attentions = [
+                (block.mixer, first.SelfAttention),
+                *((block.cross, one.EncDecAttention) for one in across),
+            ]
             for own, given in attentions:
-                yield from ((getattr(own, name).weight, [getattr(given, name).weight]) for name in "qkv")
+                yield from (
+                    (getattr(own, name).weight, [getattr(given, name).weight]) for name in "qkv"
+                )
                 yield own.out.weight, [given.o.weight]
-            yield from feedforward_pairs(block.feedforward, last.mlp if hasattr(last, "mlp") else last.DenseReluDense)
+            yield from feedforward_pairs(
+                block.feedforward, last.mlp if hasattr(last, "mlp") else last.DenseReluDense
+            )
             yield block.around_mixer.norm.weight, [first.layer_norm.weight]
             yield from ((block.around_cross.norm.weight, [one.layer_norm.weight]) for one in across)
             yield block.around_feedforward.norm.weight, [last.layer_norm.weight]
@@ -111,7 +159,9 @@ def joined(given: list[Tensor]) -> Tensor:
 
 
 @pytest.fixture(params=VERSIONS)
-def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Seq2Seq, nn.Module]:
+def both(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Seq2Seq, nn.Module]:
     torch.manual_seed(0)
     theirs = their_model(request.param)
     monkeypatch.setattr(type(theirs.encoder.final_layer_norm), "forward", in_double)
@@ -130,8 +180,12 @@ def test_every_parameter_of_both_is_copied(both: tuple[Seq2Seq, nn.Module]) -> N
     ours, theirs = both
     own, groups = zip(*pairs(ours, theirs), strict=True)
     given = [parameter for group in groups for parameter in group]
-    assert {id(parameter) for parameter in own} == {id(parameter) for parameter in ours.parameters()}
-    assert {id(parameter) for parameter in given} == {id(parameter) for parameter in theirs.parameters()}
+    assert {id(parameter) for parameter in own} == {
+        id(parameter) for parameter in ours.parameters()
+    }
+    assert {id(parameter) for parameter in given} == {
+        id(parameter) for parameter in theirs.parameters()
+    }
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
@@ -171,7 +225,10 @@ def test_cached_steps_are_those_of_t5(both: tuple[Seq2Seq, nn.Module]) -> None:
 def test_gradients_are_those_of_t5(both: tuple[Seq2Seq, nn.Module]) -> None:
     ours, theirs = both
     pull = torch.randn(*WRITTEN.shape, V, dtype=torch.float64)
-    (theirs(input_ids=TEXT, attention_mask=attended(READ), decoder_input_ids=WRITTEN).logits * pull).sum().backward()
+    (
+        theirs(input_ids=TEXT, attention_mask=attended(READ), decoder_input_ids=WRITTEN).logits
+        * pull
+    ).sum().backward()
     (ours(TEXT, READ, WRITTEN) * pull).sum().backward()
     summed: dict[int, tuple[Tensor, Tensor]] = {}
     for own, given in pairs(ours, theirs):

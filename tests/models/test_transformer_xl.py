@@ -79,13 +79,23 @@ def test_gradients_stop_at_the_memory_but_reach_what_projects_it() -> None:
     assert all(gradient is None for gradient in gradients[1:])
     assert not any(part.requires_grad for part in after.carried[0])
     alone = torch.autograd.grad(model(TEXT[:, 6:7]).square().sum(), key)[0]
-    assert alone.abs().max() < 1e-12, "one token alone has nothing to choose from: its keys come from the memory"
+    assert alone.abs().max() < 1e-12, (
+        "one token alone has nothing to choose from: its keys come from the memory"
+    )
     assert gradients[0].abs().max() > 1e-6
 
 
 def test_parameters_and_operations_are_those_of_the_formula() -> None:
     d, h, f, layers, vocab, memory, size, batch = 8, 2, 6, 2, V, 5, 4, 3
-    values = {"family": "transformer-xl", "dim": d, "hidden": f, "depth": layers, "heads": h, "memory": memory, "dropout": 0.0}
+    values = {
+        "family": "transformer-xl",
+        "dim": d,
+        "hidden": f,
+        "depth": layers,
+        "heads": h,
+        "memory": memory,
+        "dropout": 0.0,
+    }
     model = Builder(values).make(CarryingLM, vocab)
     attention = 4 * d * d  # q, k, v, out without biases
     position = d * d + 2 * d  # W for all heads, u and v
@@ -96,18 +106,25 @@ def test_parameters_and_operations_are_those_of_the_formula() -> None:
     with counter() as found, torch.no_grad():
         model.forward_from(tokens, state)
     projections = 2 * batch * (2 * size + 2 * keys) * d * d
-    pairs = 2 * batch * size * keys * (2 * d + h * d)  # scores and values; for each head a position of all d numbers
+    pairs = (
+        2 * batch * size * keys * (2 * d + h * d)
+    )  # scores and values; for each head a position of all d numbers
     rest = 2 * batch * size * (d * d + 2 * d * f)  # W, and the feed-forward part
-    assert found.get_total_flops() == layers * (projections + pairs + rest) + 2 * batch * size * d * vocab
+    assert (
+        found.get_total_flops()
+        == layers * (projections + pairs + rest) + 2 * batch * size * d * vocab
+    )
 
 
 def test_what_would_count_from_the_first_token_is_refused() -> None:
     with pytest.raises(
-        SaccadeError, match=r"model\.position counts from a text's first token.*; choose one of distances, such as xl"
+        SaccadeError,
+        match=r"model\.position counts from a text's first token.*; choose one of distances, such as xl",
     ):
         built(4, position="added")
     with pytest.raises(
-        SaccadeError, match=r"reads one text after another, got Documents\(\(2, 21\)\); give one document per row"
+        SaccadeError,
+        match=r"reads one text after another, got Documents\(\(2, 21\)\); give one document per row",
     ):
         built(4)(TEXT, masks.documents(torch.zeros(2, 21).long()))
     with pytest.raises(SaccadeError, match="got positions; give one document per row"):

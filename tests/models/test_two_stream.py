@@ -22,9 +22,17 @@ POSITIONS = [entry.name for entry in positions.table if not entry.make.needs_rel
 each_position = pytest.mark.parametrize("position", POSITIONS)
 
 
-def built(position: str = "none", position_embedding: str = "sinusoidal", **changed: object) -> TwoStream:
+def built(
+    position: str = "none", position_embedding: str = "sinusoidal", **changed: object
+) -> TwoStream:
     torch.manual_seed(0)
-    body = make(AttendingEncoder, "transformer-encoder", position=position, position_embedding=position_embedding, **changed)
+    body = make(
+        AttendingEncoder,
+        "transformer-encoder",
+        position=position,
+        position_embedding=position_embedding,
+        **changed,
+    )
     return shake(TwoStream(body, V)).eval()
 
 
@@ -39,14 +47,27 @@ def slow(model: TwoStream, tokens: Tensor, order: Tensor, asked: int) -> Tensor:
     at = torch.tensor([*before, asked])
     rows = query if x is None else torch.cat([x, query], 1)
     rank = [order[n].item() for n in before]
-    seen = [[other <= mine for other in rank] + [False] for mine in rank] + [[True] * len(before) + [False]]
-    return model.head(model.body.encoder(rows, masks.matrix(seen), positions=Positions(at, at)))[0, -1]
+    seen = [[other <= mine for other in rank] + [False] for mine in rank] + [
+        [True] * len(before) + [False]
+    ]
+    return model.head(model.body.encoder(rows, masks.matrix(seen), positions=Positions(at, at)))[
+        0, -1
+    ]
 
 
 def test_who_sees_whom_by_hand() -> None:
-    order, at = torch.tensor([[1, 0, 2]]), torch.tensor([[0, 1]])  # first the second position, then the first, then the third
+    order, at = (
+        torch.tensor([[1, 0, 2]]),
+        torch.tensor([[0, 1]]),
+    )  # first the second position, then the first, then the third
     found = two_streams(torch.tensor([3]), order, at).dense(1, 1, 5, 5)[0, 0].int().tolist()
-    assert found == [[1, 1, 0, 0, 0], [0, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]
+    assert found == [
+        [1, 1, 0, 0, 0],
+        [0, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
     padded = two_streams(torch.tensor([2]), order, at).dense(1, 1, 5, 5)[0, 0].int().tolist()
     assert [row[2] for row in padded] == [0] * 5
 
@@ -54,7 +75,9 @@ def test_who_sees_whom_by_hand() -> None:
 @each_position
 @chosen(max_examples=8)
 @given(order=st.permutations(range(N)), length=st.integers(1, N))
-def test_every_prediction_is_that_of_a_text_without_the_later_tokens(position: str, order: list[int], length: int) -> None:
+def test_every_prediction_is_that_of_a_text_without_the_later_tokens(
+    position: str, order: list[int], length: int
+) -> None:
     model = once(position)
     tokens, ranks = torch.randint(0, V, (2, N)), torch.tensor([order, order[::-1]])
     lengths = torch.tensor([N, length])
@@ -62,7 +85,9 @@ def test_every_prediction_is_that_of_a_text_without_the_later_tokens(position: s
     for b in range(2):
         size = int(lengths[b])
         for asked in range(size):
-            torch.testing.assert_close(found[b, asked], slow(model, tokens[b, :size], ranks[b], asked))
+            torch.testing.assert_close(
+                found[b, asked], slow(model, tokens[b, :size], ranks[b], asked)
+            )
 
 
 @each_position
@@ -72,33 +97,52 @@ def test_hidden_tokens_do_not_change_a_prediction_and_get_no_gradient(position: 
     found = model.features(tokens, lengths, order, at)
     for asked in range(N):
         other = torch.where(order >= order[0, asked], (tokens + 6) % V, tokens)
-        torch.testing.assert_close(model.features(other, lengths, order, at)[0, asked], found[0, asked])
+        torch.testing.assert_close(
+            model.features(other, lengths, order, at)[0, asked], found[0, asked]
+        )
         table = model.body.embedding.tokens.weight
-        (gradient,) = torch.autograd.grad(found[0, asked].square().sum(), table, retain_graph=True, allow_unused=True)
+        (gradient,) = torch.autograd.grad(
+            found[0, asked].square().sum(), table, retain_graph=True, allow_unused=True
+        )
         reached = set() if gradient is None else set(gradient.any(-1).nonzero().flatten().tolist())
-        assert reached == set(tokens[0, order[0] < order[0, asked]].tolist()), "those before it, and no other"
+        assert reached == set(tokens[0, order[0] < order[0, asked]].tolist()), (
+            "those before it, and no other"
+        )
 
 
 def test_the_asked_positions_alone_are_the_same_as_all() -> None:
     model, order = built("rotary"), torch.tensor([[3, 0, 4, 1, 2], [0, 1, 2, 3, 4]])
-    tokens, lengths, at = torch.randint(0, V, (2, N)), torch.tensor([N, 4]), torch.tensor([[4, 2], [3, 3]])
+    tokens, lengths, at = (
+        torch.randint(0, V, (2, N)),
+        torch.tensor([N, 4]),
+        torch.tensor([[4, 2], [3, 3]]),
+    )
     every = model(tokens, lengths, order, torch.arange(N).expand(2, -1))
     found = model(tokens, lengths, order, at)
     torch.testing.assert_close(found, every.gather(1, at.unsqueeze(-1).expand(-1, -1, V)))
-    assert not torch.allclose(every[1, 0], every[1, 1]), "two positions that see nothing or little still know where they are"
+    assert not torch.allclose(every[1, 0], every[1, 1]), (
+        "two positions that see nothing or little still know where they are"
+    )
 
 
 def test_everything_learns_the_query_too() -> None:
     model = built("t5").train()
     order, at = torch.tensor([[3, 0, 4, 1, 2]]), torch.tensor([[2, 0]])
     model(torch.tensor([[3, 1, 4, 2, 5]]), torch.tensor([N]), order, at).square().sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for _, parameter in model.named_parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.any()
+        for _, parameter in model.named_parameters()
+    )
     assert not hasattr(model.head, "weight"), "tied to the embedding"
 
 
 def test_packed_documents_in_two_streams_are_the_documents_alone() -> None:
     model, order = built("rotary", "none"), torch.tensor([[1, 0, 2, 1, 0]])
-    tokens, at, ids = torch.tensor([[3, 1, 4, 2, 5]]), torch.arange(5)[None], torch.tensor([[0, 0, 0, 1, 1]])
+    tokens, at, ids = (
+        torch.tensor([[3, 1, 4, 2, 5]]),
+        torch.arange(5)[None],
+        torch.tensor([[0, 0, 0, 1, 1]]),
+    )
     found = model(tokens, torch.tensor([5]), order, at, ids)
     for cut in (slice(0, 3), slice(3, 5)):
         size = cut.stop - cut.start
@@ -107,10 +151,20 @@ def test_packed_documents_in_two_streams_are_the_documents_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"stack": "shared"}, {"embedding": {"name": "factorized", "rank": 3}}, {"residual": "post-norm"}], ids=str
+    "changed",
+    [
+        {"stack": "shared"},
+        {"embedding": {"name": "factorized", "rank": 3}},
+        {"residual": "post-norm"},
+    ],
+    ids=str,
 )
 def test_two_streams_through_other_parts_are_the_slow_loop(changed: dict[str, object]) -> None:
-    model, order, tokens = built("alibi", **changed), torch.tensor([[3, 0, 4, 1, 2]]), torch.tensor([[3, 1, 4, 2, 5]])
+    model, order, tokens = (
+        built("alibi", **changed),
+        torch.tensor([[3, 0, 4, 1, 2]]),
+        torch.tensor([[3, 1, 4, 2, 5]]),
+    )
     found = model(tokens, torch.tensor([N]), order, torch.arange(N)[None])
     for asked in range(N):
         torch.testing.assert_close(found[0, asked], slow(model, tokens[0], order[0], asked))
@@ -124,10 +178,16 @@ def test_mistakes_are_answered_with_sentences() -> None:
         {"block": "evolved"},
     ):
         with pytest.raises(
-            SaccadeError, match=r"side by side, where a convolution, a linformer, a funnel or model\.mask would count"
+            SaccadeError,
+            match=r"side by side, where a convolution, a linformer, a funnel or model\.mask would count",
         ):
             built(**changed)
-    with pytest.raises(SaccadeError, match="two streams need a transformer-encoder or an xlnet, got a Bag; choose model"):
+    with pytest.raises(
+        SaccadeError,
+        match="two streams need a transformer-encoder or an xlnet, got a Bag; choose model",
+    ):
         TwoStream(make(Encoder, "bag"), V)
-    with pytest.raises(SaccadeError, match="the head needs 5 tokens, the embedding it is tied to has 13"):
+    with pytest.raises(
+        SaccadeError, match="the head needs 5 tokens, the embedding it is tied to has 13"
+    ):
         TwoStream(built().body, 5)

@@ -27,7 +27,10 @@ def built(family: str, **changed: Any) -> Seq2Seq:
 
 @pytest.mark.parametrize(
     ("family", "dim", "hidden", "heads", "dropout", "paper"),
-    [("transformer-base", 512, 2048, 8, 0.1, 65e6), ("transformer-big", 1024, 4096, 16, 0.3, 213e6)],
+    [
+        ("transformer-base", 512, 2048, 8, 0.1, 65e6),
+        ("transformer-big", 1024, 4096, 16, 0.3, 213e6),
+    ],
 )
 def test_the_models_of_the_paper_by_one_word(
     family: str, dim: int, hidden: int, heads: int, dropout: float, paper: float
@@ -40,7 +43,9 @@ def test_the_models_of_the_paper_by_one_word(
     assert counted == pytest.approx(paper, rel=0.03)
     block = model.decoder.block(5)
     assert (len(model.encoder), len(model.decoder), block.mixer.heads) == (6, 6, heads)
-    assert {type(one) for one in (block.around_mixer, block.around_cross, block.around_feedforward)} == {PostNorm}
+    assert {
+        type(one) for one in (block.around_mixer, block.around_cross, block.around_feedforward)
+    } == {PostNorm}
     assert block.around_mixer.dropout.p == model.source.dropout.p == dropout
     assert isinstance(model.source.position, Sinusoidal)
     assert model.source is model.target
@@ -48,8 +53,14 @@ def test_the_models_of_the_paper_by_one_word(
 
 
 def test_everything_can_still_be_overridden() -> None:
-    made = built("transformer-big", dim=64, heads=4, depth=2, residual="pre-norm", shared=False, dropout=0.0)
-    assert (made.encoder.block(0).mixer.heads, len(made.decoder), made.source is made.target) == (4, 2, False)
+    made = built(
+        "transformer-big", dim=64, heads=4, depth=2, residual="pre-norm", shared=False, dropout=0.0
+    )
+    assert (made.encoder.block(0).mixer.heads, len(made.decoder), made.source is made.target) == (
+        4,
+        2,
+        False,
+    )
     assert built("transformer-base", size="tiny").source.tokens.dim == 64
 
 
@@ -71,7 +82,9 @@ def test_the_vocabulary_is_joint_unless_a_recipe_says_otherwise() -> None:
     assert recipes.recipe(made.to_dict()) == made, "what is written out is read back"
     system = api.build(made, PAIRS)
     assert system.task.source is system.task.target
-    assert not recipes.recipe(recipe(model={"shared": False})).vocabulary.joint, "two embeddings need no joint vocabulary"
+    assert not recipes.recipe(recipe(model={"shared": False})).vocabulary.joint, (
+        "two embeddings need no joint vocabulary"
+    )
     assert not recipes.recipe(recipe(model={"family": "transformer"})).vocabulary.joint
     apart = recipe(vocabulary={"kind": "words", "joint": False})
     sentence = error_of(lambda: api.build(recipes.recipe(apart), PAIRS))

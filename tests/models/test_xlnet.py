@@ -41,7 +41,15 @@ def streams(memory: int = 5, **changed: object) -> RecurrentTwoStream:
 
 def xlnet(**changed: object) -> nn.Module:
     transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": V, "d_model": 8, "n_layer": 2, "n_head": 2, "d_inner": 12, "dropout": 0.0, "ff_activation": "gelu"}
+    sizes = {
+        "vocab_size": V,
+        "d_model": 8,
+        "n_layer": 2,
+        "n_head": 2,
+        "d_inner": 12,
+        "dropout": 0.0,
+        "ff_activation": "gelu",
+    }
     torch.manual_seed(0)
     theirs = transformers.XLNetModel(transformers.XLNetConfig(**sizes, **changed))
     with torch.no_grad():
@@ -81,7 +89,10 @@ def copy_layers(theirs: nn.Module, blocks: list[nn.Module]) -> None:
         if hasattr(position, "segments"):
             position.s.copy_(one.r_s_bias.unsqueeze(1))
             position.segments.copy_(one.seg_embed.transpose(0, 1))
-        norms = (block.around_mixer.norm, one.layer_norm), (block.around_feedforward.norm, layer.ff.layer_norm)
+        norms = (
+            (block.around_mixer.norm, one.layer_norm),
+            (block.around_feedforward.norm, layer.ff.layer_norm),
+        )
         inner, outer = (part for part in block.feedforward.modules() if isinstance(part, nn.Linear))
         for ours, given in (*norms, (inner, layer.ff.layer_1), (outer, layer.ff.layer_2)):
             ours.weight.copy_(given.weight)
@@ -90,12 +101,21 @@ def copy_layers(theirs: nn.Module, blocks: list[nn.Module]) -> None:
             norm.eps = given.eps
 
 
-LIKE_XLNET = {"dim": 8, "hidden": 12, "depth": 2, "heads": 2, "residual": "post-norm", "feedforward": {"activation": "gelu"}}
+LIKE_XLNET = {
+    "dim": 8,
+    "hidden": 12,
+    "depth": 2,
+    "heads": 2,
+    "residual": "post-norm",
+    "feedforward": {"activation": "gelu"},
+}
 
 
 @pytest.mark.parametrize("separator", [None, "|"])
 @torch.no_grad()
-def test_an_xlnet_is_that_of_transformers_with_its_memory_and_segments(separator: str | None) -> None:
+def test_an_xlnet_is_that_of_transformers_with_its_memory_and_segments(
+    separator: str | None,
+) -> None:
     """Three pieces, each read plainly and in two streams. A query that sees nothing gives zeros here, and attends to all of the text there."""
     theirs = xlnet(mem_len=9)
     body = make(AttendingEncoder, "xlnet", memory=9, separator=separator, **LIKE_XLNET)
@@ -106,27 +126,43 @@ def test_an_xlnet_is_that_of_transformers_with_its_memory_and_segments(separator
     ours.query.copy_(theirs.mask_emb.flatten())
     order = torch.tensor([[3, 0, 6, 1, 2, 5, 4], [0, 1, 2, 3, 4, 5, 6]])
     at = torch.tensor([[2, 5, 6], [6, 3, 1]])
-    hidden, mapping = (order.unsqueeze(1) >= order.unsqueeze(2)).double(), nn.functional.one_hot(at, 7).double()
+    hidden, mapping = (
+        (order.unsqueeze(1) >= order.unsqueeze(2)).double(),
+        nn.functional.one_hot(at, 7).double(),
+    )
     lengths, state = torch.tensor([7, 7]), ours.start(TEXT[:, :0], torch.zeros(2).long())
     carried, plain, permuted = state.carried[0], None, None
     streamed = carried
     for piece in (TEXT[:, :7], TEXT[:, 7:14], TEXT[:, 14:]):
         piece = piece.clone()
         piece[0, 3] = BAR
-        types = torch.tensor([[row[:n].count(BAR) for n in range(7)] for row in piece.tolist()]) if separator else None
+        types = (
+            torch.tensor([[row[:n].count(BAR) for n in range(7)] for row in piece.tolist()])
+            if separator
+            else None
+        )
         found, carried = body.read(piece, lengths, carried)
         expected = theirs(piece, mems=plain, token_type_ids=types, use_mems=True)
         torch.testing.assert_close(found, expected.last_hidden_state, **near)
         plain = expected.mems
         found, streamed = ours.features_from(piece, lengths, order, at, None, streamed)
-        expected = theirs(piece, perm_mask=hidden, target_mapping=mapping, mems=permuted, token_type_ids=types, use_mems=True)
+        expected = theirs(
+            piece,
+            perm_mask=hidden,
+            target_mapping=mapping,
+            mems=permuted,
+            token_type_ids=types,
+            use_mems=True,
+        )
         torch.testing.assert_close(found, expected.last_hidden_state, **near)
         permuted = expected.mems
         for mine, given, parts in ((carried, plain, 3), (streamed, permuted, 3)):
             assert len(mine) == parts == len(given) + 1
             for part, one in zip(mine[1:], given, strict=True):
                 torch.testing.assert_close(part[:, -len(one) :], one.transpose(0, 1), **near)
-    assert (theirs(piece).last_hidden_state - theirs(piece, mems=plain).last_hidden_state).abs().max() > 0.1, "memory matters"
+    assert (
+        theirs(piece).last_hidden_state - theirs(piece, mems=plain).last_hidden_state
+    ).abs().max() > 0.1, "memory matters"
 
 
 @torch.no_grad()
@@ -149,16 +185,22 @@ def test_a_causal_xlnet_with_a_memory_is_a_transformer_xl() -> None:
 def in_pieces(model: XLNet, tokens: Tensor, size: int) -> Tensor:
     carried, found = model.empty(len(tokens)), []
     for at in range(0, tokens.shape[1], size):
-        x, carried = model.read(tokens[:, at : at + size], torch.full((len(tokens),), size), carried)
+        x, carried = model.read(
+            tokens[:, at : at + size], torch.full((len(tokens),), size), carried
+        )
         found.append(x)
     return torch.cat(found, 1)
 
 
 @pytest.mark.parametrize(("memory", "size"), [(3, 7), (30, 3), (0, 7)])
 @torch.no_grad()
-def test_pieces_with_a_memory_are_one_text_of_which_each_piece_sees_so_much_before_it(memory: int, size: int) -> None:
+def test_pieces_with_a_memory_are_one_text_of_which_each_piece_sees_so_much_before_it(
+    memory: int, size: int
+) -> None:
     model = built(memory)
-    seen = masks.where(lambda b, h, i, j: (j < i // size * size + size) & (j >= i // size * size - memory))
+    seen = masks.where(
+        lambda b, h, i, j: (j < i // size * size + size) & (j >= i // size * size - memory)
+    )
     at = Positions.line(21, 21)
     expected = model.encoder(model.embedding(TEXT, at.i), seen, positions=at)
     torch.testing.assert_close(in_pieces(model, TEXT, size), expected)
@@ -171,21 +213,37 @@ def test_a_long_text_is_read_in_pieces_and_a_short_one_at_once() -> None:
     found = model(TEXT, lengths)
     for b, length in enumerate(lengths.tolist()):
         alone = model(TEXT[b : b + 1, :length], lengths[b : b + 1])
-        torch.testing.assert_close(found[b : b + 1, :length], alone, msg="padding is invisible, and so is padding in memory")
+        torch.testing.assert_close(
+            found[b : b + 1, :length],
+            alone,
+            msg="padding is invisible, and so is padding in memory",
+        )
     torch.testing.assert_close(model(SOURCE, LENGTHS), whole(SOURCE, LENGTHS))
     assert (found - whole(TEXT, lengths))[:, :9].abs().max() > 1e-3
     before = TEXT.clone()
     before[:, 6] = (before[:, 6] + 1) % V
-    assert (model(before, lengths) - found)[:, 7].abs().max() > 1e-9, "the second piece remembers the first"
-    assert torch.equal(model(torch.cat([TEXT[:, :7], before[:, 6:7].expand(-1, 14)], 1), lengths)[:, :7], found[:, :7])
+    assert (model(before, lengths) - found)[:, 7].abs().max() > 1e-9, (
+        "the second piece remembers the first"
+    )
+    assert torch.equal(
+        model(torch.cat([TEXT[:, :7], before[:, 6:7].expand(-1, 14)], 1), lengths)[:, :7],
+        found[:, :7],
+    )
 
 
 @torch.no_grad()
-def test_two_streams_with_a_memory_are_those_of_the_whole_text_with_what_was_read_first_in_the_order() -> None:
+def test_two_streams_with_a_memory_are_those_of_the_whole_text_with_what_was_read_first_in_the_order() -> (
+    None
+):
     model = streams(10)
-    first, then = torch.tensor([[3, 0, 4, 1, 2], [0, 4, 2, 3, 1]]), torch.tensor([[1, 0, 3, 2], [2, 3, 0, 1]])
+    first, then = (
+        torch.tensor([[3, 0, 4, 1, 2], [0, 4, 2, 3, 1]]),
+        torch.tensor([[1, 0, 3, 2], [2, 3, 0, 1]]),
+    )
     at, five, four = torch.tensor([[2, 0], [3, 1]]), torch.tensor([5, 5]), torch.tensor([4, 4])
-    _, state = model.forward_from(TEXT[:, :5], five, first, at, None, model.start(TEXT[:, :0], five))
+    _, state = model.forward_from(
+        TEXT[:, :5], five, first, at, None, model.start(TEXT[:, :0], five)
+    )
     found, after = model.forward_from(TEXT[:, 5:9], four, then, at, None, state)
     whole = model(TEXT[:, :9], five + four, torch.cat([first, 5 + then], 1), at + 5)
     torch.testing.assert_close(found, whole)
@@ -196,26 +254,44 @@ def test_two_streams_with_a_memory_are_those_of_the_whole_text_with_what_was_rea
 def test_documents_in_a_stream_see_no_other_document_in_memory() -> None:
     """Three documents in two pieces; the second one goes on in the second piece."""
     model = streams(10)
-    documents, order, at = torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2]]), torch.arange(8)[None], torch.arange(4)[None]
+    documents, order, at = (
+        torch.tensor([[0, 0, 1, 1, 1, 1, 2, 2]]),
+        torch.arange(8)[None],
+        torch.arange(4)[None],
+    )
     carried, found = model.body.empty(1), []
     for cut in (slice(0, 4), slice(4, 8)):
-        x, carried = model.features_from(TEXT[:1, cut], torch.tensor([4]), order[:, :4], at, documents[:, cut], carried)
+        x, carried = model.features_from(
+            TEXT[:1, cut], torch.tensor([4]), order[:, :4], at, documents[:, cut], carried
+        )
         found.append(x)
     whole = torch.cat(found, 1)
     for cut in (slice(0, 2), slice(2, 6), slice(6, 8)):
         size = cut.stop - cut.start
-        alone = model.features(TEXT[:1, cut], torch.tensor([size]), order[:, :size], torch.arange(size)[None])
+        alone = model.features(
+            TEXT[:1, cut], torch.tensor([size]), order[:, :size], torch.arange(size)[None]
+        )
         torch.testing.assert_close(whole[:, cut], alone)
     assert carried[0][0, -8:, 0].tolist() == [1, 1, 2, 2, 2, 2, 3, 3]
 
 
 def test_gradients_stop_at_the_memory() -> None:
     model = streams(6)
-    at, lengths, order = torch.tensor([[2], [3]]), torch.tensor([4, 4]), torch.arange(4).expand(2, -1)
-    _, state = model.forward_from(TEXT[:, :4], lengths, order, at, None, model.start(TEXT[:, :0], lengths))
+    at, lengths, order = (
+        torch.tensor([[2], [3]]),
+        torch.tensor([4, 4]),
+        torch.arange(4).expand(2, -1),
+    )
+    _, state = model.forward_from(
+        TEXT[:, :4], lengths, order, at, None, model.start(TEXT[:, :0], lengths)
+    )
     carried = [tuple(part.requires_grad_() for part in state.carried[0])]
-    logits, after = model.forward_from(TEXT[:, 4:8], lengths, order, at, None, state.next(carried=carried))
-    gradients = torch.autograd.grad(logits.square().sum(), [model.query, *carried[0]], allow_unused=True)
+    logits, after = model.forward_from(
+        TEXT[:, 4:8], lengths, order, at, None, state.next(carried=carried)
+    )
+    gradients = torch.autograd.grad(
+        logits.square().sum(), [model.query, *carried[0]], allow_unused=True
+    )
     assert gradients[0] is not None
     assert all(one is None for one in gradients[1:])
     assert not any(part.requires_grad for part in after.carried[0])
@@ -244,9 +320,21 @@ def test_a_separator_is_never_asked_for_and_must_be_a_token() -> None:
     language = {"objective": "permutation", "block": 8, "share": 0.5, "carry": True}
 
     def task(separator: str) -> LanguageModelling:
-        model = {"family": "xlnet", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "separator": separator}
+        model = {
+            "family": "xlnet",
+            "dim": 8,
+            "hidden": 8,
+            "depth": 1,
+            "heads": 2,
+            "separator": separator,
+        }
         recipe = recipes.recipe(
-            {"task": "language-modelling", "vocabulary": {"kind": "words"}, "language": language, "model": model}
+            {
+                "task": "language-modelling",
+                "vocabulary": {"kind": "words"},
+                "language": language,
+                "model": model,
+            }
         )
         made = LanguageModelling.learn(recipe, text)
         made.build(recipes.Builder(recipe.model))
@@ -255,15 +343,28 @@ def test_a_separator_is_never_asked_for_and_must_be_a_token() -> None:
     made = task("|")
     [bar] = made.text.encode_ids(["|"])[0]
     stream = made.stream(text, 0, torch.device("cpu"))
-    asked = [made.objective.batch(stream.blocks([start], epoch)).target for start in stream.starts(0) for epoch in range(20)]
+    asked = [
+        made.objective.batch(stream.blocks([start], epoch)).target
+        for start in stream.starts(0)
+        for epoch in range(20)
+    ]
     counts = np.bincount(torch.cat([one.flatten() for one in asked]).numpy(), minlength=bar + 1)
     assert counts[bar] == 0
     assert counts[made.text.encode_ids(["c"])[0][0]] > 0
-    assert "model.separator is '||', which is not one token of the vocabulary; give a token" in error_of(lambda: task("||"))
+    assert (
+        "model.separator is '||', which is not one token of the vocabulary; give a token"
+        in error_of(lambda: task("||"))
+    )
 
 
 def test_what_the_family_fixes_is_refused() -> None:
-    with pytest.raises(SaccadeError, match=r"model\.position has no effect on this xlnet; leave it out"):
+    with pytest.raises(
+        SaccadeError, match=r"model\.position has no effect on this xlnet; leave it out"
+    ):
         recipes.recipe(
-            {"task": "classification", "data": {"train": "reviews:train"}, "model": {"family": "xlnet", "position": "rotary"}}
+            {
+                "task": "classification",
+                "data": {"train": "reviews:train"},
+                "model": {"family": "xlnet", "position": "rotary"},
+            }
         )

@@ -36,7 +36,18 @@ MUTANTS, STATE = Path(__file__).with_name("mutants.toml"), ROOT / ".mutants.json
 NEEDED = 0.95  # the share of mutants that must be killed
 TIMEOUT_SECONDS = 300.0
 SECONDS = 25.0  # of a mutant, for the estimate before the first one has run
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", "-W", "ignore:Module already imported"]
+OPTIONS = [
+    "-x",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:xdist",
+    "--tb=no",
+    "-rfE",
+    "-W",
+    "ignore:Module already imported",
+]
 
 
 @dataclass(frozen=True)
@@ -60,8 +71,17 @@ class Mutant:
 
     def fingerprint(self, root: Path) -> str:
         """Changes when the mutant, its file or its tests change."""
-        texts = [root / "src/saccade" / self.file, *(root / "tests" / one.partition("::")[0] for one in self.tests)]
-        parts = [self.file, self.old, self.new, *self.tests, *(path.read_text(encoding="utf-8") for path in texts)]
+        texts = [
+            root / "src/saccade" / self.file,
+            *(root / "tests" / one.partition("::")[0] for one in self.tests),
+        ]
+        parts = [
+            self.file,
+            self.old,
+            self.new,
+            *self.tests,
+            *(path.read_text(encoding="utf-8") for path in texts),
+        ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -77,19 +97,27 @@ def find_mistakes(mutants: Iterable[Mutant], root: Path) -> list[str]:
         source = root / "src/saccade" / one.file
         count = source.read_text(encoding="utf-8").count(one.old) if source.exists() else 0
         if count != 1:
-            found.append(f"{one.name}: `{one.old}` occurs {count} times in its file, expected once; correct it in mutants.toml")
+            found.append(
+                f"{one.name}: `{one.old}` occurs {count} times in its file, expected once; correct it in mutants.toml"
+            )
         if one.old == one.new or one.name in names:
-            found.append(f"{one.name}: the mutant changes nothing or is listed twice; correct it in mutants.toml")
+            found.append(
+                f"{one.name}: the mutant changes nothing or is listed twice; correct it in mutants.toml"
+            )
         names.add(one.name)
         for test in one.tests:
             if not (root / "tests" / test.partition("::")[0]).exists():
-                found.append(f"{one.name}: tests/{test} does not exist; name the tests that should fail")
+                found.append(
+                    f"{one.name}: tests/{test} does not exist; name the tests that should fail"
+                )
     return found
 
 
 def copy_checkout(root: Path, folder: Path) -> None:
     """All files that git knows or would add."""
-    listed = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=root, capture_output=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=root, capture_output=True, check=True
+    ).stdout
     for name in filter(None, listed.decode().split("\0")):
         if (root / name).is_file():  # a deleted file is listed until the next commit
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +129,14 @@ def preload() -> None:
     os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
     os.environ.pop("PYTEST_ADDOPTS", None)
     runpy.run_path(str(ROOT / "tests/conftest.py"))  # which imports torch as the tests want it
-    for name in ("_pytest.assertion.rewrite", "_pytest.junitxml", "safetensors.torch", "tokenizers", "rich.console", "typer"):
+    for name in (
+        "_pytest.assertion.rewrite",
+        "_pytest.junitxml",
+        "safetensors.torch",
+        "tokenizers",
+        "rich.console",
+        "typer",
+    ):
         importlib.import_module(name)
 
 
@@ -161,7 +196,13 @@ def try_mutant(one: Mutant, folder: Path, seconds: float) -> dict[str, Any]:
     if code not in (None, 0, 1, 2) and code >= 0:  # 2: a test file could not be imported
         sys.exit(f"pytest ended with {code} for the mutant {one.name}:\n{printed}")
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
-    by = f"no end after {seconds:g} s" if code is None else failed[1] if failed else f"the exit code {code} of pytest"
+    by = (
+        f"no end after {seconds:g} s"
+        if code is None
+        else failed[1]
+        if failed
+        else f"the exit code {code} of pytest"
+    )
     return {
         "result": "survived" if code == 0 else "killed",
         "by": "" if code == 0 else by,
@@ -178,7 +219,11 @@ def write_source(path: Path, text: str) -> None:
 
 def known_results(state: Path, results: Path) -> dict[str, dict[str, Any]]:
     """Fingerprint → what was found, from the last result file and from runs that were stopped."""
-    rows = json.loads(results.read_text(encoding="utf-8"))["figures"]["each"] if results.exists() else []
+    rows = (
+        json.loads(results.read_text(encoding="utf-8"))["figures"]["each"]
+        if results.exists()
+        else []
+    )
     if state.exists():
         rows += [json.loads(line) for line in state.read_text(encoding="utf-8").splitlines()]
     return {row["fingerprint"]: row for row in rows}
@@ -195,9 +240,20 @@ def summarize(mutants: Iterable[Mutant], rows: Iterable[dict[str, Any]]) -> dict
             counts[row["result"]] += 1
         what = {"file": one.file, "change": f"{one.old} → {one.new}", "why": one.why}
         reason = {"survives": one.survives} if one.survives else {}
-        each.append({**what, **reason, **{key: row[key] for key in ("result", "by", "seconds", "fingerprint")}})
+        each.append(
+            {
+                **what,
+                **reason,
+                **{key: row[key] for key in ("result", "by", "seconds", "fingerprint")},
+            }
+        )
     whole = groups.pop("all")
-    return {**whole, "share_killed": round(whole["killed"] / whole["mutants"], 4), "groups": groups, "each": each}
+    return {
+        **whole,
+        "share_killed": round(whole["killed"] / whole["mutants"], 4),
+        "groups": groups,
+        "each": each,
+    }
 
 
 def find_faults(figures: dict[str, Any]) -> list[str]:
@@ -209,17 +265,30 @@ def find_faults(figures: dict[str, Any]) -> list[str]:
                 f"{row['file']}: no test fails when {row['why']} (`{row['change']}`); write one, or say in `survives` why"
             )
         if row["result"] == "killed" and "survives" in row:
-            found.append(f"{row['file']}: {row['by']} fails when {row['why']}; remove `survives` from this mutant")
+            found.append(
+                f"{row['file']}: {row['by']} fails when {row['why']}; remove `survives` from this mutant"
+            )
     if figures["share_killed"] < NEEDED:
-        found.append(f"{figures['share_killed']:.1%} of the mutants were killed, expected {NEEDED:.0%} or more")
+        found.append(
+            f"{figures['share_killed']:.1%} of the mutants were killed, expected {NEEDED:.0%} or more"
+        )
     return found
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--only", default="", help="run the mutants whose file or text contains this, and write no result")
+    asked.add_argument(
+        "--only",
+        default="",
+        help="run the mutants whose file or text contains this, and write no result",
+    )
     asked.add_argument("--fresh", action="store_true", help="run all mutants again")
-    asked.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds after which a mutant counts as killed")
+    asked.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT_SECONDS,
+        help="seconds after which a mutant counts as killed",
+    )
     given = asked.parse_args()
     every, results = read_mutants(), ROOT / "benchmarks/results/mutants.json"
     if mistakes := find_mistakes(every, ROOT):
@@ -231,8 +300,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
         copy_checkout(ROOT, folder)
-        prints = {one: one.fingerprint(folder) for one in every}  # of the copy: the checkout may change meanwhile
-        waiting = [one for one in every if prints[one] not in known and (given.only in one.name or given.only in one.old)]
+        prints = {
+            one: one.fingerprint(folder) for one in every
+        }  # of the copy: the checkout may change meanwhile
+        waiting = [
+            one
+            for one in every
+            if prints[one] not in known and (given.only in one.name or given.only in one.old)
+        ]
         print(f"{len(every)} mutants, {len(waiting)} to run", flush=True)
         if waiting:
             tests = sorted({test for one in waiting for test in one.tests})
@@ -249,7 +324,10 @@ def main() -> None:
                 file.write(json.dumps(row) + "\n")
             left = f"about {pace * (len(waiting) - n - 1) / 60:.0f} min left"
             by = f" by {row['by']}" if row["by"] else ""
-            print(f"{n + 1}/{len(waiting)} {row['result']}{by} in {row['seconds']} s: {one.name}; {left}", flush=True)
+            print(
+                f"{n + 1}/{len(waiting)} {row['result']}{by} in {row['seconds']} s: {one.name}; {left}",
+                flush=True,
+            )
     if given.only:
         return
     from saccade.results import write_result

@@ -64,7 +64,15 @@ def start(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     source = str(Path(__file__).parents[2] / "src")  # from which the results are written
     environment = {**os.environ, "PYTHONPATH": source}
     command = [sys.executable, "tests/mutants/run.py", "--timeout", "40", *words]
-    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(
+        command,
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 def figures(checkout: Path) -> Any:
@@ -72,7 +80,9 @@ def figures(checkout: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_mutants_are_killed_by_tests_and_by_time_and_a_stopped_run_continues(checkout: Path) -> None:
+def test_mutants_are_killed_by_tests_and_by_time_and_a_stopped_run_continues(
+    checkout: Path,
+) -> None:
     only = start(checkout, "--only", "from five")
     assert only.returncode == 0, only.stdout + only.stderr
     assert "3 mutants, 1 to run" in only.stdout
@@ -99,7 +109,10 @@ def test_mutants_are_killed_by_tests_and_by_time_and_a_stopped_run_continues(che
 def test_what_cannot_be_applied_is_named(checkout: Path) -> None:
     good = run.read_mutants(checkout / "tests/mutants/mutants.toml")
     assert run.find_mistakes(good, checkout) == []
-    wrong = [Mutant("core/numbers.py", "n", "m", "x", ("test_numbers.py",)), Mutant("core/none.py", "n", "n", "y", ("none.py",))]
+    wrong = [
+        Mutant("core/numbers.py", "n", "m", "x", ("test_numbers.py",)),
+        Mutant("core/none.py", "n", "n", "y", ("none.py",)),
+    ]
     assert run.find_mistakes(wrong, checkout) == [
         "core/numbers.py: x: `n` occurs 8 times in its file, expected once; correct it in mutants.toml",
         "core/none.py: y: `n` occurs 0 times in its file, expected once; correct it in mutants.toml",
@@ -109,7 +122,10 @@ def test_what_cannot_be_applied_is_named(checkout: Path) -> None:
 
 
 def test_survivors_need_a_reason_and_reasons_need_a_survivor() -> None:
-    plain, explained = (Mutant("core/a.py", "1", "2", f"w{n}", ("t.py",), text) for n, text in enumerate(("", "it is the same")))
+    plain, explained = (
+        Mutant("core/a.py", "1", "2", f"w{n}", ("t.py",), text)
+        for n, text in enumerate(("", "it is the same"))
+    )
     row = {"by": "", "seconds": 1, "fingerprint": "x"}
 
     def faults(*results: str) -> list[str]:
@@ -120,14 +136,19 @@ def test_survivors_need_a_reason_and_reasons_need_a_survivor() -> None:
     [one] = faults(*["killed"] * 20)
     assert one == "core/a.py: t.py::t fails when w1; remove `survives` from this mutant"
     first, second = faults(*["killed"] * 18, "survived", "survived")
-    assert first == "core/a.py: no test fails when w0 (`1 → 2`); write one, or say in `survives` why"
+    assert (
+        first == "core/a.py: no test fails when w0 (`1 → 2`); write one, or say in `survives` why"
+    )
     assert second == "90.0% of the mutants were killed, expected 95% or more"
 
 
 def test_a_mutant_runs_again_when_its_file_or_its_tests_change(checkout: Path) -> None:
     one = run.read_mutants(checkout / "tests/mutants/mutants.toml")[0]
     seen = {one.fingerprint(checkout)}
-    for name, text in (("src/saccade/core/numbers.py", SOURCE + "\n"), ("tests/test_numbers.py", TESTS + "\n")):
+    for name, text in (
+        ("src/saccade/core/numbers.py", SOURCE + "\n"),
+        ("tests/test_numbers.py", TESTS + "\n"),
+    ):
         (checkout / name).write_text(text)
         seen.add(one.fingerprint(checkout))
     assert len(seen) == 3
@@ -138,4 +159,13 @@ def test_every_mutant_of_the_list_can_be_applied() -> None:
     every = run.read_mutants()
     assert run.find_mistakes(every, run.ROOT) == []
     assert len(every) >= 80
-    assert {one.group for one in every} >= {"core", "layers", "models", "decoding", "training", "tasks", "data", "serving"}
+    assert {one.group for one in every} >= {
+        "core",
+        "layers",
+        "models",
+        "decoding",
+        "training",
+        "tasks",
+        "data",
+        "serving",
+    }

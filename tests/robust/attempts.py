@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 SECONDS, MEGABYTES = 10, 200  # the limits of one attempt; the memory is above the size of the files
-ROOM = 6 * 2**30  # bytes of addresses that an attempt may take before it is stopped for the machine's sake
+ROOM = (
+    6 * 2**30
+)  # bytes of addresses that an attempt may take before it is stopped for the machine's sake
 HARMLESS = ("/proc/", "/sys/", "/dev/null", "/dev/urandom", "/etc/localtime", "/usr/share/zoneinfo")
 
 
@@ -41,7 +43,11 @@ class Outcome:
             return f"memory: {self.megabytes:.0f} MB above the start"
         if outside:
             return f"opened {outside[0]}"
-        if self.code == 2 and not self.text.lstrip().startswith("saccade: ") and "\nsaccade: " not in self.text:
+        if (
+            self.code == 2
+            and not self.text.lstrip().startswith("saccade: ")
+            and "\nsaccade: " not in self.text
+        ):
             return f"no sentence: {self.text[-200:]!r}"
         return "an escape sequence is printed" if "\x1b" in self.text else ""
 
@@ -50,9 +56,18 @@ class Attempts:
     """A process that runs commands; `attempts.run(words)` answers with an Outcome."""
 
     def __enter__(self) -> Attempts:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONIOENCODING": "utf-8"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "PYTHONIOENCODING": "utf-8",
+        }
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         return self
 
@@ -81,7 +96,16 @@ def attempt(words: list[str], answer: int) -> None:
     from saccade.cli import run
 
     opened: set[str] = set()
-    packages = tuple(sorted({*filter(None, sys.path), sys.prefix, sys.base_prefix, str(Path(__file__).parents[2] / "src")}))
+    packages = tuple(
+        sorted(
+            {
+                *filter(None, sys.path),
+                sys.prefix,
+                sys.base_prefix,
+                str(Path(__file__).parents[2] / "src"),
+            }
+        )
+    )
 
     def listen(event: str, values: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(values[0], str | bytes):
@@ -107,7 +131,12 @@ def attempt(words: list[str], answer: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     seconds, most = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    facts = {"code": code, "seconds": seconds, "megabytes": (most - begun) / 1024, "opened": sorted(opened)}
+    facts = {
+        "code": code,
+        "seconds": seconds,
+        "megabytes": (most - begun) / 1024,
+        "opened": sorted(opened),
+    }
     os.write(answer, json.dumps(facts).encode())
 
 
@@ -125,7 +154,9 @@ def serve() -> None:
     from saccade.views import selection, terminal  # noqa: F401
 
     cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]
-    with contextlib.redirect_stderr(io.StringIO()):  # the first call of a command imports what later ones need
+    with contextlib.redirect_stderr(
+        io.StringIO()
+    ):  # the first call of a command imports what later ones need
         cli.run(["translate", "/nowhere", "x"])
     for line in sys.stdin:
         words, (read, write) = json.loads(line), os.pipe()
@@ -145,7 +176,12 @@ def serve() -> None:
             _, status = os.waitpid(child, 0)
             printed.seek(0)
             text = printed.read(20_000).decode("utf-8", "replace")
-        ended = {"code": -os.WTERMSIG(status) if os.WIFSIGNALED(status) else 1, "seconds": 0.0, "megabytes": 0.0, "opened": []}
+        ended = {
+            "code": -os.WTERMSIG(status) if os.WIFSIGNALED(status) else 1,
+            "seconds": 0.0,
+            "megabytes": 0.0,
+            "opened": [],
+        }
         facts = {**(json.loads(found) if found else ended), "text": text}
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()

@@ -37,16 +37,27 @@ def build(folder: Path) -> Path | None:
     if compiler is None or sys.platform != "linux":
         return None
     made = folder / "shim.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(HERE / "shim.c"), "-o", str(made), "-ldl"], check=True, timeout=300)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", str(HERE / "shim.c"), "-o", str(made), "-ldl"],
+        check=True,
+        timeout=300,
+    )
     return made
 
 
 def attack(shim: Path, work: str, fault: str, every: int, timeout: float = 600) -> dict[str, Any]:
     """Runs this file under the shim: each `every`-th call of the work fails once in each way."""
-    environment = {**os.environ, "LD_PRELOAD": str(shim), "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(shim),
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, work, fault, str(every), folder]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -63,7 +74,14 @@ class Program:
         from saccade.training.loop import Watcher
 
         made = changed(
-            cases()["language-carry"], {"updates": 4, "checkpoint_every": 2, "evaluate_every": 2, "average": 2, "log_every": 1}
+            cases()["language-carry"],
+            {
+                "updates": 4,
+                "checkpoint_every": 2,
+                "evaluate_every": 2,
+                "average": 2,
+                "log_every": 1,
+            },
         )
         sharded = changed(made, {"checkpoint": "sharded"})
         self.name = name
@@ -74,7 +92,9 @@ class Program:
             api.fit(made, folder, resume=(folder / "recipe.json").exists(), watcher=Watcher())
 
         others: dict[str, Callable[[Path], object]] = {
-            "average": lambda folder: api.average([root / "given", root / "given" / "last"], folder),
+            "average": lambda folder: api.average(
+                [root / "given", root / "given" / "last"], folder
+            ),
             "convert": lambda folder: convert(root / "given", folder),
         }
         self.work = others.get(name, train)
@@ -89,7 +109,11 @@ def is_torn(path: Path) -> bool:
     """Whether what was being written is not whole, or is there beside what it was to replace."""
     from saccade.files import broken
 
-    return path.with_name(path.name.removesuffix(".new")).exists() or not path.is_dir() or broken(path) is not None
+    return (
+        path.with_name(path.name.removesuffix(".new")).exists()
+        or not path.is_dir()
+        or broken(path) is not None
+    )
 
 
 def main(name: str, fault: str, every: int, root: Path) -> None:
@@ -151,7 +175,10 @@ def main(name: str, fault: str, every: int, root: Path) -> None:
                 fail("no bytes in the sentence", f"{where}: {said}")
             # a disk that takes no second rename leaves a complete new folder and no target: that one is not torn, and is found again
             if error and (torn := [path for path in folder.parent.rglob("*.new") if is_torn(path)]):
-                fail("torn folders or files left", f"{where}: {[str(path.relative_to(folder.parent)) for path in torn]}")
+                fail(
+                    "torn folders or files left",
+                    f"{where}: {[str(path.relative_to(folder.parent)) for path in torn]}",
+                )
             code, said = run(folder, -1, COUNT, 0)
             if code != 0:
                 fail("not accepted again", f"{where}: {said}")
@@ -160,7 +187,11 @@ def main(name: str, fault: str, every: int, root: Path) -> None:
             elif rest := [*folder.parent.rglob("*.new"), *folder.parent.rglob("*.old")]:
                 fail("leftovers", f"{where}: {[path.name for path in rest]}")
             shutil.rmtree(folder.parent)
-    print(json.dumps({"tried": tried, "calls": int(calls), "failed": dict(failed), "examples": examples}))
+    print(
+        json.dumps(
+            {"tried": tried, "calls": int(calls), "failed": dict(failed), "examples": examples}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -41,18 +41,50 @@ def make_folders(root: Path) -> dict[str, Path]:
     (root / "reviews.tsv").write_text(REVIEWS)
     (root / "tagged.tsv").write_text(TAGGED)
     (root / "text.txt").write_text("the cat saw the dog\n" * 4)
-    book = {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 20, "dev": 5, "test": 5}}
+    book = {
+        "train": "phrasebook:train",
+        "dev": "phrasebook:dev",
+        "phrasebook": {"train": 20, "dev": 5, "test": 5},
+    }
     words = {"kind": "words"}
     recipes: dict[str, dict[str, Any]] = {
-        "words": {"data": book, "model": {"family": "bahdanau", "dim": 8, "hidden": 8}, "vocabulary": words},
-        "pieces": {"data": book, "model": {"family": "transformer", **SMALL}, "vocabulary": {"kind": "bpe", "size": 300}},
-        "labels": {"task": "classification", "data": {"train": str(root / "reviews.tsv")}, "vocabulary": words},
-        "tags": {"task": "tagging", "data": {"train": str(root / "tagged.tsv")}, "vocabulary": words},
-        "language": {"task": "language-modelling", "data": {"train": str(root / "text.txt")}, "vocabulary": words},
+        "words": {
+            "data": book,
+            "model": {"family": "bahdanau", "dim": 8, "hidden": 8},
+            "vocabulary": words,
+        },
+        "pieces": {
+            "data": book,
+            "model": {"family": "transformer", **SMALL},
+            "vocabulary": {"kind": "bpe", "size": 300},
+        },
+        "labels": {
+            "task": "classification",
+            "data": {"train": str(root / "reviews.tsv")},
+            "vocabulary": words,
+        },
+        "tags": {
+            "task": "tagging",
+            "data": {"train": str(root / "tagged.tsv")},
+            "vocabulary": words,
+        },
+        "language": {
+            "task": "language-modelling",
+            "data": {"train": str(root / "text.txt")},
+            "vocabulary": words,
+        },
     }
-    shapes = {"train": "shapes:train", "dev": "shapes:dev", "shapes": {"train": 16, "dev": 2, "test": 2, "size": 32}}
+    shapes = {
+        "train": "shapes:train",
+        "dev": "shapes:dev",
+        "shapes": {"train": 16, "dev": 2, "test": 2, "size": 32},
+    }
     images = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 2}
-    graphs = {"train": "graphs:train", "dev": "graphs:dev", "graphs": {"train": 20, "dev": 2, "test": 2}}
+    graphs = {
+        "train": "graphs:train",
+        "dev": "graphs:dev",
+        "graphs": {"train": 20, "dev": 2, "test": 2},
+    }
     reading = {"family": "bahdanau", "dim": 8, "hidden": 8, "image_encoder": images}
     asked = {"family": "transformer-encoder", **SMALL, "image_encoder": images}
     linked = {"mixer": "graph-attention", "position": "edges", "position_embedding": "none"}
@@ -65,12 +97,23 @@ def make_folders(root: Path) -> dict[str, Path]:
         "pictures": {"task": "image-classification", "data": shapes, "model": images},
         "captions": {"task": "captioning", "data": shapes, "vocabulary": words, "model": reading},
         "answers": {"task": "questions", "data": shapes, "vocabulary": words, "model": asked},
-        "copies": {"task": "autoencoding", "data": shapes, "model": images, "autoencoding": {"latent": 6, "width": 2}},
+        "copies": {
+            "task": "autoencoding",
+            "data": shapes,
+            "model": images,
+            "autoencoding": {"latent": 6, "width": 2},
+        },
         "nodes": {"task": "node-classification", "data": graphs, "vocabulary": words},
     }
     recipes["nodes"]["model"] = {"family": "transformer-encoder", **SMALL, **linked}
-    recipes["labels"]["model"] = recipes["tags"]["model"] = {"family": "transformer-encoder", **SMALL}
-    recipes["language"] |= {"model": {"family": "transformer-decoder", **SMALL}, "language": {"block": 8}}
+    recipes["labels"]["model"] = recipes["tags"]["model"] = {
+        "family": "transformer-encoder",
+        **SMALL,
+    }
+    recipes["language"] |= {
+        "model": {"family": "transformer-decoder", **SMALL},
+        "language": {"block": 8},
+    }
     found = {}
     for name, recipe in recipes.items():
         made = api.build({**recipe, "device": "cpu"})
@@ -92,7 +135,11 @@ def make_inputs(root: Path) -> set[str]:
 def command(kind: str, folder: Path) -> list[object]:
     """The command that uses a folder of this kind."""
     verb, *rest = COMMANDS[kind]
-    return [verb, folder, *(folder.parent / word if word.startswith("in.") else word for word in rest)]
+    return [
+        verb,
+        folder,
+        *(folder.parent / word if word.startswith("in.") else word for word in rest),
+    ]
 
 
 def seal(folder: Path) -> None:
@@ -179,10 +226,24 @@ def configs() -> Iterator[tuple[str, str, Change]]:
     for n, (kind, key, value) in enumerate(parts):
         yield f"config-part-{n}", kind, edit("config.json", put(key, value))
     both = {"dim": 65536, "hidden": 65536, "depth": 1000, "heads": 1}
-    for family in ("transformer", "bahdanau", "luong", "convs2s", "bytenet", "deep-rnn", "gnmt", "transformer-xl", "vaswani"):
+    for family in (
+        "transformer",
+        "bahdanau",
+        "luong",
+        "convs2s",
+        "bytenet",
+        "deep-rnn",
+        "gnmt",
+        "transformer-xl",
+        "vaswani",
+    ):
         big = {"family": family, **both}
         yield f"config-family-{family}", "words", edit("config.json", put("model", big))
-        yield f"config-deep-{family}", "words", edit("config.json", put("model", {"family": family, "depth": 1000}))
+        yield (
+            f"config-deep-{family}",
+            "words",
+            edit("config.json", put("model", {"family": family, "depth": 1000})),
+        )
     yield "config-long-string", "words", edit("config.json", put("data.train", "x" * 200_000_000))
     yield "config-long-key", "words", edit("config.json", put("x" * 1_000_000, 1))
     yield "config-ansi-key", "words", edit("config.json", put("\x1b]0;owned\x07\x1b[31mred", 1))
@@ -191,7 +252,11 @@ def configs() -> Iterator[tuple[str, str, Change]]:
     yield "config-not-json", "words", raw("config.json", b"\xff\xfe\x00")
     yield "config-empty", "words", raw("config.json", b"")
     yield "config-list", "words", raw("config.json", b"[]")
-    yield "config-digits", "words", raw("config.json", b'{"saccade": 2, "seed": ' + b"9" * 1_000_000 + b"}")
+    yield (
+        "config-digits",
+        "words",
+        raw("config.json", b'{"saccade": 2, "seed": ' + b"9" * 1_000_000 + b"}"),
+    )
     yield "config-surrogate", "words", edit("config.json", put("data.train", "\ud800"))
     yield "config-start-from", "words", edit("config.json", put("start_from", "/etc"))
     yield "config-version", "words", edit("config.json", put("saccade", 10**20))
@@ -204,27 +269,73 @@ def tokenizers() -> Iterator[tuple[str, str, Change]]:
     def inside(key: str, value: Any, name: str = "source") -> Change:
         return edit("tokenizer.json", put(f"{name}.tokenizer.{key}", value))
 
-    bomb = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}] * 7}
+    bomb = {
+        "type": "Sequence",
+        "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}] * 7,
+    }
     every = {"type": "Replace", "pattern": {"Regex": ""}, "content": "a" * 10_000}
-    patterns = ("(a+)+$", "(x*)*y", "(?=", "(" * 10_000, "[" * 100, "\\", "(?:a{0,60000}){60000}", "(?<=a*)b", "", "(a|a)*b" * 50)
+    patterns = (
+        "(a+)+$",
+        "(x*)*y",
+        "(?=",
+        "(" * 10_000,
+        "[" * 100,
+        "\\",
+        "(?:a{0,60000}){60000}",
+        "(?<=a*)b",
+        "",
+        "(a|a)*b" * 50,
+    )
     split = {"type": "Split", "behavior": "Removed", "invert": True}
     for n, pattern in enumerate(patterns):
-        yield f"tok-regex-{n}", "words", inside("pre_tokenizer", {**split, "pattern": {"Regex": pattern}})
+        yield (
+            f"tok-regex-{n}",
+            "words",
+            inside("pre_tokenizer", {**split, "pattern": {"Regex": pattern}}),
+        )
         yield (
             f"tok-replace-{n}",
             "words",
-            inside("normalizer", {"type": "Replace", "pattern": {"Regex": pattern}, "content": "b"}),
+            inside(
+                "normalizer", {"type": "Replace", "pattern": {"Regex": pattern}, "content": "b"}
+            ),
         )
-    normalizers: list[Any] = [bomb, every, {"type": "Prepend", "prepend": "a" * 1_000_000}, {"type": "NFKD"}]
-    normalizers += [{"type": "Precompiled", "precompiled_charsmap": text} for text in ("", "AAAA", "////" * 100, "gAAAAA==")]
-    normalizers += [{"type": "Precompiled", "precompiled_charsmap": "/////w==" * 4}, {"type": "nothing"}, [], "x", 3]
+    normalizers: list[Any] = [
+        bomb,
+        every,
+        {"type": "Prepend", "prepend": "a" * 1_000_000},
+        {"type": "NFKD"},
+    ]
+    normalizers += [
+        {"type": "Precompiled", "precompiled_charsmap": text}
+        for text in ("", "AAAA", "////" * 100, "gAAAAA==")
+    ]
+    normalizers += [
+        {"type": "Precompiled", "precompiled_charsmap": "/////w==" * 4},
+        {"type": "nothing"},
+        [],
+        "x",
+        3,
+    ]
     normalizers += [{"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 100_000}]
     for n, one in enumerate(normalizers):
         yield f"tok-normalizer-{n}", "words", inside("normalizer", one)
-    side: dict[str, Any] = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
-    for n, strategy in enumerate(({"Fixed": 10**9}, {"Fixed": 2**63}, "BatchLongest", {"Fixed": -1})):
+    side: dict[str, Any] = {
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "<pad>",
+    }
+    for n, strategy in enumerate(
+        ({"Fixed": 10**9}, {"Fixed": 2**63}, "BatchLongest", {"Fixed": -1})
+    ):
         yield f"tok-padding-{n}", "words", inside("padding", {**side, "strategy": strategy})
-    yield "tok-padding-multiple", "words", inside("padding", {**side, "strategy": "BatchLongest", "pad_to_multiple_of": 10**9})
+    yield (
+        "tok-padding-multiple",
+        "words",
+        inside("padding", {**side, "strategy": "BatchLongest", "pad_to_multiple_of": 10**9}),
+    )
     cut = {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 10}
     yield "tok-truncation", "words", inside("truncation", cut)
     template = {
@@ -234,35 +345,94 @@ def tokenizers() -> Iterator[tuple[str, str, Change]]:
         "special_tokens": {},
     }
     yield "tok-template", "words", inside("post_processor", template)
-    for n, decoder in enumerate(({"type": "Replace", "pattern": {"String": ""}, "content": "x" * 10_000}, {"type": "Strip"}, 5)):
+    for n, decoder in enumerate(
+        (
+            {"type": "Replace", "pattern": {"String": ""}, "content": "x" * 10_000},
+            {"type": "Strip"},
+            5,
+        )
+    ):
         yield f"tok-decoder-{n}", "pieces", inside("decoder", decoder)
-    token = {"id": 9, "content": "", "single_word": False, "lstrip": True, "rstrip": True, "normalized": True, "special": True}
+    token = {
+        "id": 9,
+        "content": "",
+        "single_word": False,
+        "lstrip": True,
+        "rstrip": True,
+        "normalized": True,
+        "special": True,
+    }
     for n, added in enumerate(
-        ([token], [{**token, "content": "the", "id": 10**6}], [{**token, "content": "\ud800"}], [3], {"a": 1})
+        (
+            [token],
+            [{**token, "content": "the", "id": 10**6}],
+            [{**token, "content": "\ud800"}],
+            [3],
+            {"a": 1},
+        )
     ):
         yield f"tok-added-{n}", "words", inside("added_tokens", added)
-    vocabularies: list[Any] = [{}, [], None, {"<unk>": -1}, {"<unk>": 2**70}, {"<unk>": 1.5}, {"<unk>": "1"}, {"a": 0, "b": 0}]
+    vocabularies: list[Any] = [
+        {},
+        [],
+        None,
+        {"<unk>": -1},
+        {"<unk>": 2**70},
+        {"<unk>": 1.5},
+        {"<unk>": "1"},
+        {"a": 0, "b": 0},
+    ]
     for n, value in enumerate(vocabularies):
         yield f"tok-vocabulary-{n}", "words", inside("model.vocab", value)
-    merges: list[Any] = [[["a", "zzzzz"]], ["a b c"], [[1, 2]], [["a"]], "x", [["a", "b"]] * 100_000, [["\ud800", "a"]]]
+    merges: list[Any] = [
+        [["a", "zzzzz"]],
+        ["a b c"],
+        [[1, 2]],
+        [["a"]],
+        "x",
+        [["a", "b"]] * 100_000,
+        [["\ud800", "a"]],
+    ]
     for n, value in enumerate(merges):
         yield f"tok-merges-{n}", "pieces", inside("model.merges", value)
     unigram = {"type": "Unigram", "unk_id": 10**6, "vocab": [["<pad>", 0.0]], "byte_fallback": True}
-    for n, value in enumerate(({"type": "WordPiece", "vocab": {}}, unigram, {"type": "x"}, 5, None)):
+    for n, value in enumerate(
+        ({"type": "WordPiece", "vocab": {}}, unigram, {"type": "x"}, 5, None)
+    ):
         yield f"tok-model-{n}", "words", inside("model", value)
-    for key, value in (("dropout", 2.0), ("unk_token", "x" * 1000), ("continuing_subword_prefix", "a" * 10**6), ("fuse_unk", 3)):
+    for key, value in (
+        ("dropout", 2.0),
+        ("unk_token", "x" * 1000),
+        ("continuing_subword_prefix", "a" * 10**6),
+        ("fuse_unk", 3),
+    ):
         yield f"tok-bpe-{key}", "pieces", inside(f"model.{key}", value)
     for n, kind in enumerate((3, None, "x", "bpe", "characters")):
         yield f"tok-kind-{n}", "words", edit("tokenizer.json", put("source.kind", kind))
     yield "tok-ansi", "words", edit("tokenizer.json", renamed("\x1b]0;owned\x07\x1b[2J", "target"))
-    yield "tok-ansi-label", "labels", edit("tokenizer.json", put("labels", ["\x1b[31mgood", "\x9b31mbad\n"]))
+    yield (
+        "tok-ansi-label",
+        "labels",
+        edit("tokenizer.json", put("labels", ["\x1b[31mgood", "\x9b31mbad\n"])),
+    )
     yield "tok-long-token", "words", edit("tokenizer.json", renamed("x" * 5_000_000, "target"))
     yield "tok-surrogate", "words", edit("tokenizer.json", renamed("\ud800", "target"))
     yield "tok-nested", "words", raw("tokenizer.json", b"[" * 100_000 + b"]" * 100_000)
     yield "tok-lists", "words", raw("tokenizer.json", b"[" + b"[]," * 5_000_000 + b"[]]")
-    yield "tok-astral", "words", raw("tokenizer.json", b'["' + "\U0001f600".encode() + b"x" * 60_000_000 + b'"]')
+    yield (
+        "tok-astral",
+        "words",
+        raw("tokenizer.json", b'["' + "\U0001f600".encode() + b"x" * 60_000_000 + b'"]'),
+    )
     for n, sizes in enumerate(
-        ({"ratio": 1e300, "longest": 1}, {"ratio": "x"}, {"longest": 10**9}, [], {"more": 1}, {"ratio": -1})
+        (
+            {"ratio": 1e300, "longest": 1},
+            {"ratio": "x"},
+            {"longest": 10**9},
+            [],
+            {"more": 1},
+            {"ratio": -1},
+        )
     ):
         yield f"tok-outputs-{n}", "words", edit("tokenizer.json", put("outputs", sizes))
 
@@ -273,7 +443,11 @@ def renamed(name: str, side: str) -> Callable[[Any], None]:
     def work(tree: Any) -> None:
         vocabulary = tree[side]["tokenizer"]["model"]["vocab"]
         tree[side]["tokenizer"]["model"]["vocab"] = {
-            token if token.startswith("<") else f"{name}{n}" if len(name) < 100 else name[: -n - 1]: n
+            token
+            if token.startswith("<")
+            else f"{name}{n}"
+            if len(name) < 100
+            else name[: -n - 1]: n
             for token, n in list(vocabulary.items())[: 12 if len(name) > 100 else None]
         }
 
@@ -295,7 +469,14 @@ def labels() -> Iterator[tuple[str, str, Change]]:
         ["a", ""],
         [True, False],
     ]
-    odd += [["a"] * 100_000, ["x" * 10_000_000, "b"], ["a", "b", "c"], ["a\tb", "c\nd"], [1.5, "a"], ["a", "b\0"]]
+    odd += [
+        ["a"] * 100_000,
+        ["x" * 10_000_000, "b"],
+        ["a", "b", "c"],
+        ["a\tb", "c\nd"],
+        [1.5, "a"],
+        ["a", "b\0"],
+    ]
     for n, value in enumerate(odd):
         for kind in ("labels", "tags"):
             yield f"{kind}-{n}", kind, edit("tokenizer.json", put("labels", value))
@@ -305,8 +486,27 @@ def labels() -> Iterator[tuple[str, str, Change]]:
 
 def pictured() -> Iterator[tuple[str, str, Change]]:
     """Models of pictures, of graphs and of segments: sizes that no parameter tells, kinds of edges, models inside others."""
-    sizes: list[Any] = [[4096, 4096], [1024, 1024], [0, 1], [-1, 5], "x", None, [32], [1.5, 2], [True, True], [10**9, 1], {}]
-    inner: list[Any] = [{"family": "vit", "dim": 65536}, {"family": "vit", "depth": 10**6}, {"family": "x"}, 3, None, {}]
+    sizes: list[Any] = [
+        [4096, 4096],
+        [1024, 1024],
+        [0, 1],
+        [-1, 5],
+        "x",
+        None,
+        [32],
+        [1.5, 2],
+        [True, True],
+        [10**9, 1],
+        {},
+    ]
+    inner: list[Any] = [
+        {"family": "vit", "dim": 65536},
+        {"family": "vit", "depth": 10**6},
+        {"family": "x"},
+        3,
+        None,
+        {},
+    ]
     for kind in ("pictures", "captions", "answers", "copies"):
         within = "model" if kind in ("pictures", "copies") else "model.image_encoder"
         for n, size in enumerate(sizes):
@@ -315,13 +515,28 @@ def pictured() -> Iterator[tuple[str, str, Change]]:
             yield f"pic-model-{n}-{kind}", kind, edit("config.json", put(within, value))
         for n, value in enumerate([10**6, 65536, -1, 0, 1.5, "x", None, [10**6] * 10, [1] * 1000]):
             for key in ("dim", "depths", "stem_stride"):
-                yield f"pic-{key}-{n}-{kind}", kind, edit("config.json", put(f"{within}.{key}", value))
+                yield (
+                    f"pic-{key}-{n}-{kind}",
+                    kind,
+                    edit("config.json", put(f"{within}.{key}", value)),
+                )
     for n, value in enumerate([65536, 4096, 0, -1, 1.5, "x", None, []]):
         for key in ("latent", "width"):
             yield f"pic-{key}-{n}", "copies", edit("config.json", put(f"autoencoding.{key}", value))
     for n, value in enumerate([10**6, 65536, 16384, 0, "x"]):
         yield f"segments-memory-{n}", "segments", edit("config.json", put("model.memory", value))
-    odd: list[Any] = [[[1]], [{"a": 1}], ["\ud800"], ["a"] * 10**6, "\x1b[31m", ["\x1b[31m", "b"], [1, 2], 3, None, {"a": 1}]
+    odd: list[Any] = [
+        [[1]],
+        [{"a": 1}],
+        ["\ud800"],
+        ["a"] * 10**6,
+        "\x1b[31m",
+        ["\x1b[31m", "b"],
+        [1, 2],
+        3,
+        None,
+        {"a": 1},
+    ]
     for n, value in enumerate(odd):
         yield f"nodes-kinds-{n}", "nodes", edit("tokenizer.json", put("kinds", value))
         yield f"nodes-labels-{n}", "nodes", edit("tokenizer.json", put("labels", value))
@@ -334,19 +549,27 @@ def tensors() -> Iterator[tuple[str, str, Change]]:
 
     def changed(work: Callable[[dict[str, Any]], object]) -> Change:
         def change(folder: Path) -> None:
-            found = {name: one.clone() for name, one in load_file(folder / "model.safetensors").items()}
+            found = {
+                name: one.clone() for name, one in load_file(folder / "model.safetensors").items()
+            }
             work(found)
             save_file(found, folder / "model.safetensors")
 
         return change
 
     def fill(value: float) -> Callable[[dict[str, Any]], None]:
-        return lambda found: [one.fill_(value) for one in found.values() if one.is_floating_point()] and None
+        return lambda found: (
+            [one.fill_(value) for one in found.values() if one.is_floating_point()] and None
+        )
 
     for kind in COMMANDS:
         for n, value in enumerate((float("nan"), float("inf"), 3e38)):
             yield f"st-value-{n}-{kind}", kind, changed(fill(value))
-    yield "st-one-nan", "words", changed(lambda found: next(iter(found.values())).view(-1)[:1].fill_(float("nan")))
+    yield (
+        "st-one-nan",
+        "words",
+        changed(lambda found: next(iter(found.values())).view(-1)[:1].fill_(float("nan"))),
+    )
     yield "st-extra", "words", changed(lambda found: found.update(more=torch.zeros(3)))
     yield "st-escape", "words", changed(lambda found: found.update({"\x1b[31m": torch.zeros(3)}))
     yield "st-lacking", "words", changed(lambda found: found.pop(sorted(found)[0]))
@@ -354,11 +577,25 @@ def tensors() -> Iterator[tuple[str, str, Change]]:
         yield (
             f"st-{dtype}",
             "words",
-            changed(lambda found, to=dtype: found.update({name: one.to(to) for name, one in found.items()})),
+            changed(
+                lambda found, to=dtype: found.update(
+                    {name: one.to(to) for name, one in found.items()}
+                )
+            ),
         )
-    yield "st-shapes", "words", changed(lambda found: found.update({name: one.unsqueeze(0) for name, one in found.items()}))
+    yield (
+        "st-shapes",
+        "words",
+        changed(
+            lambda found: found.update({name: one.unsqueeze(0) for name, one in found.items()})
+        ),
+    )
 
-    def header(size: int | None, text: bytes | None = None, change: Callable[[dict[str, Any]], object] | None = None) -> Change:
+    def header(
+        size: int | None,
+        text: bytes | None = None,
+        change: Callable[[dict[str, Any]], object] | None = None,
+    ) -> Change:
         def work(folder: Path) -> None:
             content = (folder / "model.safetensors").read_bytes()
             there = struct.unpack("<Q", content[:8])[0]
@@ -367,7 +604,9 @@ def tensors() -> Iterator[tuple[str, str, Change]]:
                 change(values)
             new = json.dumps(values).encode() if text is None else text
             body = content[8 + there :]
-            (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(new) if size is None else size) + new + body)
+            (folder / "model.safetensors").write_bytes(
+                struct.pack("<Q", len(new) if size is None else size) + new + body
+            )
 
         return work
 
@@ -377,15 +616,35 @@ def tensors() -> Iterator[tuple[str, str, Change]]:
     for n, size in enumerate((0, 2**63, 2**64 - 1, 10**9, 1)):
         yield f"st-header-size-{n}", "words", header(size)
     for n, text in enumerate(
-        (b"", b"{}", b"[]", b"{" * 1000, b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}')
+        (
+            b"",
+            b"{}",
+            b"[]",
+            b"{" * 1000,
+            b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}',
+        )
     ):
         yield f"st-header-{n}", "words", header(None, text)
     for n, facts in enumerate(
-        ({"shape": [10**18, 10**18]}, {"shape": [-1]}, {"data_offsets": [0, 10**15]}, {"data_offsets": [8, 0]}, {"dtype": "X"})
+        (
+            {"shape": [10**18, 10**18]},
+            {"shape": [-1]},
+            {"data_offsets": [0, 10**15]},
+            {"data_offsets": [8, 0]},
+            {"dtype": "X"},
+        )
     ):
-        yield f"st-facts-{n}", "words", header(None, None, lambda values, facts=facts: first(values, **facts))
+        yield (
+            f"st-facts-{n}",
+            "words",
+            header(None, None, lambda values, facts=facts: first(values, **facts)),
+        )
     for n, size in enumerate((0, 7, 100)):
-        yield f"st-cut-{n}", "words", lambda folder, size=size: os.truncate(folder / "model.safetensors", size)
+        yield (
+            f"st-cut-{n}",
+            "words",
+            lambda folder, size=size: os.truncate(folder / "model.safetensors", size),
+        )
 
 
 def files() -> Iterator[tuple[str, str, Change]]:
@@ -409,7 +668,11 @@ def files() -> Iterator[tuple[str, str, Change]]:
     for name in ("manifest.json", "config.json", "tokenizer.json", "model.safetensors"):
         yield f"file-fifo-{name}", "words", replace(name, os.mkfifo)
         for device in ("/dev/zero", "/dev/random", "/dev/stdin", "/etc/passwd", "/nowhere"):
-            yield f"file-link-{name}-{Path(device).name}", "words", replace(name, lambda path, to=device: path.symlink_to(to))
+            yield (
+                f"file-link-{name}-{Path(device).name}",
+                "words",
+                replace(name, lambda path, to=device: path.symlink_to(to)),
+            )
         yield f"file-loop-{name}", "words", replace(name, lambda path: path.symlink_to(path.name))
         yield f"file-folder-{name}", "words", replace(name, lambda path: path.mkdir())
         yield f"file-outside-{name}", "words", moved_out(name)
@@ -417,17 +680,40 @@ def files() -> Iterator[tuple[str, str, Change]]:
 
 def manifests() -> Iterator[tuple[str, str, Change]]:
     row = {"sha256": "0" * 64, "bytes": 1}
-    names = ("../reviews.tsv", "/etc/passwd", "..", ".", "", "a/b", "\0", "\ud800", "x" * 5000, "\x1b[31m")
+    names = (
+        "../reviews.tsv",
+        "/etc/passwd",
+        "..",
+        ".",
+        "",
+        "a/b",
+        "\0",
+        "\ud800",
+        "x" * 5000,
+        "\x1b[31m",
+    )
     odd: list[Any] = [{"files": {name: row}} for name in names]
     odd += [
         {"files": {"config.json": value}}
         for value in ({}, [], None, {"sha256": 1, "bytes": "x"}, {"sha256": "", "bytes": 10**400})
     ]
-    odd += [{"files": []}, {"files": None}, {"files": {}}, [], None, 3, {"files": {str(n): row for n in range(200_000)}}]
+    odd += [
+        {"files": []},
+        {"files": None},
+        {"files": {}},
+        [],
+        None,
+        3,
+        {"files": {str(n): row for n in range(200_000)}},
+    ]
     for n, value in enumerate(odd):
         yield f"manifest-{n}", "words", raw("manifest.json", json.dumps(value).encode())
     yield "manifest-nested", "words", raw("manifest.json", b'{"files":' * 100_000)
-    yield "manifest-large", "words", raw("manifest.json", b'{"files": {}, "x": "' + b"x" * 300_000_000 + b'"}')
+    yield (
+        "manifest-large",
+        "words",
+        raw("manifest.json", b'{"files": {}, "x": "' + b"x" * 300_000_000 + b'"}'),
+    )
 
 
 def all_cases() -> list[tuple[str, str, Change]]:
@@ -469,7 +755,9 @@ def mutated(good: dict[str, Path], folder: Path, number: int) -> tuple[str, bool
             elif how == 3 and content:
                 content[at % len(content)] ^= 1 << chance.randrange(8)
             else:
-                content[at:at] = chance.choice([b"9" * 6, b"\0", b'"', b"-", b"1e6", b"\xff", b"\\u001b", b"\\ud800"])
+                content[at:at] = chance.choice(
+                    [b"9" * 6, b"\0", b'"', b"-", b"1e6", b"\xff", b"\\u001b", b"\\ud800"]
+                )
     (folder / name).write_bytes(bytes(content))
     if sealed:
         seal(folder)
@@ -482,7 +770,13 @@ def mutated_tree(tree: Any, chance: random.Random) -> Any:
     places: list[tuple[Any, Any]] = []
 
     def walk(value: Any) -> None:
-        inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+        inner = (
+            list(value.items())
+            if isinstance(value, dict)
+            else list(enumerate(value))
+            if isinstance(value, list)
+            else []
+        )
         for key, one in inner[:40]:
             places.append((value, key))
             walk(one)

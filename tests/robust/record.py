@@ -18,8 +18,15 @@ def record(name: str, tried: int, failed: int, details: Any = None) -> None:
     """Notes how many attacks of a kind were tried and how many failed; call it before the assert, so that failures are counted too."""
     path = os.environ.get("ROBUST_COUNTS")
     if path:
-        row = {"name": name, "tried": tried, "failed": failed, **({} if details is None else {"details": details})}
-        with open(path, "a", encoding="utf-8") as file:  # one write of one line: workers may append at the same time
+        row = {
+            "name": name,
+            "tried": tried,
+            "failed": failed,
+            **({} if details is None else {"details": details}),
+        }
+        with open(
+            path, "a", encoding="utf-8"
+        ) as file:  # one write of one line: workers may append at the same time
             file.write(json.dumps(row) + "\n")
 
 
@@ -28,14 +35,21 @@ def collect(counts: Path, folder: Path = RESULTS) -> Path:
     from saccade.results import write_result
 
     before = folder / "robust.json"
-    figures: dict[str, Any] = json.loads(before.read_text(encoding="utf-8"))["figures"] if before.exists() else {}
+    figures: dict[str, Any] = (
+        json.loads(before.read_text(encoding="utf-8"))["figures"] if before.exists() else {}
+    )
     new: dict[str, Any] = {}
     for row in map(json.loads, counts.read_text(encoding="utf-8").splitlines()):
         name = row.pop("name")
         known = new.setdefault(name, {"tried": 0, "failed": 0})
-        known.update(row, tried=known["tried"] + row["tried"], failed=known["failed"] + row["failed"])
+        known.update(
+            row, tried=known["tried"] + row["tried"], failed=known["failed"] + row["failed"]
+        )
     return write_result(
-        "robust", dict(sorted({**figures, **new}.items())), notes="counts of attacks, by `make test-robust`", folder=folder
+        "robust",
+        dict(sorted({**figures, **new}.items())),
+        notes="counts of attacks, by `make test-robust`",
+        folder=folder,
     )
 
 

@@ -8,7 +8,11 @@ import faults
 import pytest
 from record import record
 
-EVERY = {"train": 3, "average": 1, "convert": 1}  # each third call of a training, in the time there is
+EVERY = {
+    "train": 3,
+    "average": 1,
+    "convert": 1,
+}  # each third call of a training, in the time there is
 
 
 @pytest.fixture(scope="session")
@@ -30,5 +34,10 @@ def test_a_sample_of_faults_costs_nothing(shim: Path) -> None:
 @pytest.mark.parametrize("work", sorted(EVERY))
 def test_a_fault_at_any_call_costs_nothing(work: str, fault: str, shim: Path) -> None:
     found = faults.attack(shim, work, fault, EVERY[work], timeout=900)
-    record(f"disk, {work}, {fault}", found["tried"], sum(found["failed"].values()), {"calls": found["calls"], **found["failed"]})
+    record(
+        f"disk, {work}, {fault}",
+        found["tried"],
+        sum(found["failed"].values()),
+        {"calls": found["calls"], **found["failed"]},
+    )
     assert found["failed"] == {}, found["examples"]

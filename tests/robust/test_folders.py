@@ -35,12 +35,20 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished") / "run"
-    api.fit(tiny_recipe(training={"updates": 4, "average": 2, "evaluate_every": 2, "log_every": 1}), run, watcher=QUIET)
+    api.fit(
+        tiny_recipe(training={"updates": 4, "average": 2, "evaluate_every": 2, "log_every": 1}),
+        run,
+        watcher=QUIET,
+    )
     return run
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -53,7 +61,9 @@ def test_a_start_that_waited_takes_over_no_run(tmp_path: Path, resume: bool) -> 
         kept.update(content(run))
         return prepared(made)
 
-    sentence = error_of(lambda: api.fit(tiny_recipe(), run, resume=resume, watcher=QUIET, prepare=slowly))
+    sentence = error_of(
+        lambda: api.fit(tiny_recipe(), run, resume=resume, watcher=QUIET, prepare=slowly)
+    )
     assert ("was started with a different seed" if resume else "already contains a run") in sentence
     assert content(run) == kept
 
@@ -68,7 +78,9 @@ def test_of_two_starts_at_a_time_one_trains_and_one_is_told(tmp_path: Path) -> N
 
     def start(seed: int) -> None:
         try:
-            ended.append(api.fit(tiny_recipe(seed=seed), tmp_path / "run", watcher=QUIET, prepare=meet)[1])
+            ended.append(
+                api.fit(tiny_recipe(seed=seed), tmp_path / "run", watcher=QUIET, prepare=meet)[1]
+            )
         except SaccadeError as error:
             ended.append(str(error))
 
@@ -83,14 +95,21 @@ def test_of_two_starts_at_a_time_one_trains_and_one_is_told(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("moment", ["first recipe.json", "a full disk"])
-def test_a_folder_in_which_nothing_began_is_accepted_again(tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_in_which_nothing_began_is_accepted_again(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = tmp_path / "run"
     ended = subprocess.Popen(["true"])
     ended.wait()
     if moment == "a full disk":
         with monkeypatch.context() as patch:
-            patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            assert "bytes are needed and" in error_of(lambda: api.fit(tiny_recipe(), run, watcher=QUIET))
+            patch.setattr(
+                "os.replace",
+                lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+            )
+            assert "bytes are needed and" in error_of(
+                lambda: api.fit(tiny_recipe(), run, watcher=QUIET)
+            )
     else:
         run.mkdir()
         for process in (ended.pid, os.getpid()):
@@ -122,17 +141,24 @@ def test_a_link_to_another_disk_stays_a_link(tmp_path: Path, name: str) -> None:
     assert [path.name for path in other.parent.iterdir()] == ["there"]
 
 
-def test_average_and_convert_accept_what_is_complete_and_equal(finished: Path, tmp_path: Path) -> None:
+def test_average_and_convert_accept_what_is_complete_and_equal(
+    finished: Path, tmp_path: Path
+) -> None:
     words = ("average", finished, finished / "last", "--out", tmp_path / "mean")
     assert run_cli(*words).code == 0
     before = content(tmp_path)
     files.mark(tmp_path / "mean")  # as a kill right after the rename leaves it
     assert run_cli(*words).code == 0
     assert content(tmp_path) == before
-    RunFolder(tmp_path, api.model_files(api.load(finished))).save("other", api.build(tiny_recipe(seed=5)).model)
+    RunFolder(tmp_path, api.model_files(api.load(finished))).save(
+        "other", api.build(tiny_recipe(seed=5)).model
+    )
     before = content(tmp_path)
     other = run_cli("average", tmp_path / "other", "--out", tmp_path / "mean")
-    assert (other.code, "mean already exists, with other content; choose a new folder" in other.err) == (2, True)
+    assert (
+        other.code,
+        "mean already exists, with other content; choose a new folder" in other.err,
+    ) == (2, True)
     (tmp_path / "mean" / "notes.txt").write_text("mine")
     assert "mean already exists; choose a new folder" in run_cli(*words).err
     assert content(tmp_path) == {**before, "mean/notes.txt": b"mine"}
@@ -154,7 +180,15 @@ def test_odd_types_in_training_json_are_told(finished: Path, tmp_path: Path) -> 
         try:
             found = RunFolder(tmp_path, {}).progress()
             assert found is not None
-            sums = found.update + found.epoch + found.batch + found.tokens + found.seconds + (found.best or 0) + found.worse
+            sums = (
+                found.update
+                + found.epoch
+                + found.batch
+                + found.tokens
+                + found.seconds
+                + (found.best or 0)
+                + found.worse
+            )
             sums += sum(found.metrics.values()) + sum(found.costs.values())
         except SaccadeError as error:
             if "training.json cannot be read" not in str(error):
@@ -169,7 +203,9 @@ LOGS = ['{"update": "3"}', '{"update": null, "loss": 1}', "[1]", "3", "[" * 3000
         '{"update": [1]}', '{"update": 1e400}', '{"loss": 2}', '{"update": 1, "dev_x": null}', "\x00", '{"update": true}']  # fmt: skip
 
 
-def test_odd_rows_in_a_log_are_left_out_by_training_and_report(finished: Path, tmp_path: Path) -> None:
+def test_odd_rows_in_a_log_are_left_out_by_training_and_report(
+    finished: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     subprocess.run(["cp", "-r", finished, run], check=True)
     good = read_rows(run / "log.jsonl")
@@ -197,7 +233,9 @@ def test_a_log_that_is_a_folder_is_told(finished: Path, tmp_path: Path) -> None:
     assert "log.jsonl" in told.err
 
 
-def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_replaced_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, texts = tmp_path / "m", itertools.count()
 
     def write() -> None:
@@ -244,7 +282,9 @@ def test_readers_beside_a_training_that_writes_all_the_time(finished: Path, tmp_
     run = tmp_path / "run"
     subprocess.run(["cp", "-r", finished, run], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(run)], env=environment, stdout=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(run)], env=environment, stdout=subprocess.PIPE
+    )
     failed: list[str] = []
     try:
         assert writer.stdout is not None

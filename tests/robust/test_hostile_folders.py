@@ -45,7 +45,13 @@ def use(attempts: Attempts, kind: str, folder: Path) -> tuple[Outcome, str]:
     """What the command of this kind does with a folder, and what is wrong with that."""
     given = make_inputs(folder.parent)
     outcome = attempts.run(*command(kind, folder))
-    known = Outcome(outcome.code, outcome.text, outcome.seconds, outcome.megabytes, tuple({*outcome.opened} - given))
+    known = Outcome(
+        outcome.code,
+        outcome.text,
+        outcome.seconds,
+        outcome.megabytes,
+        tuple({*outcome.opened} - given),
+    )
     return known, known.fault(folder)
 
 
@@ -69,17 +75,23 @@ def test_a_good_folder_of_each_kind_is_used(attempts: Attempts, good: dict[str, 
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_crafted_folder_of_each_kind_is_refused(part: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path) -> None:
+def test_a_crafted_folder_of_each_kind_is_refused(
+    part: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path
+) -> None:
     check_crafted(SAMPLE[part::2], attempts, good, tmp_path)
 
 
 @pytest.mark.robust
 @pytest.mark.parametrize("share", range(SHARES))
-def test_every_crafted_folder_is_refused(share: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path) -> None:
+def test_every_crafted_folder_is_refused(
+    share: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path
+) -> None:
     check_crafted([name for name, _, _ in all_cases()][share::SHARES], attempts, good, tmp_path)
 
 
-def check_mutations(numbers: range, attempts: Attempts, good: dict[str, Path], folder: Path) -> None:
+def check_mutations(
+    numbers: range, attempts: Attempts, good: dict[str, Path], folder: Path
+) -> None:
     """Random changes: nothing crashes, hangs or takes too much, and where the manifest does not fit the files, nothing is used."""
     faults, used = {}, 0
     for number in numbers:
@@ -101,11 +113,15 @@ def same_files(folder: Path, other: Path) -> bool:
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_mutated_folders_are_refused_or_used(part: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path) -> None:
+def test_mutated_folders_are_refused_or_used(
+    part: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path
+) -> None:
     check_mutations(range(part, 100, 2), attempts, good, tmp_path / "folder")
 
 
 @pytest.mark.robust
 @pytest.mark.parametrize("share", range(SHARES))
-def test_ten_thousand_mutated_folders(share: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path) -> None:
+def test_ten_thousand_mutated_folders(
+    share: int, attempts: Attempts, good: dict[str, Path], tmp_path: Path
+) -> None:
     check_mutations(range(share, MUTATIONS, SHARES), attempts, good, tmp_path / "folder")

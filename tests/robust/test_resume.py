@@ -46,12 +46,18 @@ class BreakAt(Watcher):
 def test_every_task_and_objective_of_the_catalogue_is_attacked() -> None:
     named = {made["task"] for made in cases().values()}
     assert named == set(tasks.table.names())
-    asked = {made["language"].get("objective", "causal") for made in cases().values() if "language" in made}
+    asked = {
+        made["language"].get("objective", "causal")
+        for made in cases().values()
+        if "language" in made
+    }
     assert asked == set(objectives.table.names())
 
 
 @pytest.mark.parametrize(("case", "happening"), SAMPLE)
-def test_a_sample_resumes_bit_for_bit(case: str, happening: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_resumes_bit_for_bit(
+    case: str, happening: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.fsync", lambda handle: None)
     made = changed(cases()[case], {**HAPPENINGS[happening][0], "updates": 10})
     ended = api.fit(made, tmp_path / "whole", watcher=Watcher())[1].update
@@ -73,7 +79,9 @@ def test_kills_at_random_moments_change_nothing(case: str, happening: str, tmp_p
         "TOKENIZERS_PARALLELISM": "false",
     }
     command = [sys.executable, trainings.__file__, case, happening, str(KILLS), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     record(f"killed and resumed: {case}", found["kills"], len(found["failed"]))

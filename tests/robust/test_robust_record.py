@@ -9,7 +9,9 @@ import pytest
 from record import collect, record
 
 
-def test_counts_are_added_up_and_older_ones_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_added_up_and_older_ones_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts = tmp_path / "counts.jsonl"
     monkeypatch.delenv("ROBUST_COUNTS", raising=False)
     record("nothing", 1, 0)
@@ -21,4 +23,7 @@ def test_counts_are_added_up_and_older_ones_replaced(tmp_path: Path, monkeypatch
     counts.unlink()
     record("others", 5, 0)
     found = json.loads(collect(counts, tmp_path).read_text())["figures"]
-    assert found == {"kills": {"tried": 7, "failed": 1, "details": {"slowest": 2}}, "others": {"tried": 5, "failed": 0}}
+    assert found == {
+        "kills": {"tried": 7, "failed": 1, "details": {"slowest": 2}},
+        "others": {"tried": 5, "failed": 0},
+    }

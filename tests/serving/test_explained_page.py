@@ -18,7 +18,17 @@ from saccade.teaching.explain.worked_norms import explain_norm
 from saccade.views.html_page import explained_page
 from saccade.views.worked_steps import Worked
 
-EVIL = ["</script><img src=x onerror=alert(1)>", "{0}", "{value}", "<!--", "\u202ecat", "כלב", "'\"&amp;", "__proto__", "$&"]
+EVIL = [
+    "</script><img src=x onerror=alert(1)>",
+    "{0}",
+    "{value}",
+    "<!--",
+    "\u202ecat",
+    "כלב",
+    "'\"&amp;",
+    "__proto__",
+    "$&",
+]
 PAGES = {
     "example": lambda: explain(),
     "evil": lambda: explain(EVIL, choose_parts("additive", mask="causal")),
@@ -30,7 +40,9 @@ PAGES = {
     "layer": lambda: explain_norm("layer"),
     "batch": lambda: explain_norm("batch", EVIL),
     "tf-idf": lambda: corpus.explain_tf_idf(lambda: corpus.LECTURE, "lecture"),
-    "similar": lambda: corpus.explain_similar(["dog", "cat"], corpus.slide_vectors(["dog", "cat"]), corpus.SLIDE, 3000),  # type: ignore[arg-type]
+    "similar": lambda: corpus.explain_similar(
+        ["dog", "cat"], corpus.slide_vectors(["dog", "cat"]), corpus.SLIDE, 3000
+    ),  # type: ignore[arg-type]
     "quiz": lambda: explain_quiz(answers=True),
 }
 
@@ -47,7 +59,9 @@ class Opened:
     def __init__(self, browser: Any, worked: Worked, folder: Path, **options: Any) -> None:
         path = folder / "page.html"
         path.write_bytes(explained_page(worked).encode())
-        self.context = browser.new_context(**{"viewport": {"width": 1100, "height": 900}, **options})
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1100, "height": 900}, **options}
+        )
         self.page = self.context.new_page()
         self.asked: list[str] = []
         self.complaints: list[str] = []
@@ -62,12 +76,16 @@ class Opened:
 
     def __exit__(self, *_: object) -> None:
         self.context.close()
-        assert not [one for one in self.asked if not one.startswith(("file:", "data:"))], "nothing is asked of others"
+        assert not [one for one in self.asked if not one.startswith(("file:", "data:"))], (
+            "nothing is asked of others"
+        )
         assert not self.complaints
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_says_of_every_number_what_python_says(browser: Any, name: str, tmp_path: Path) -> None:
+def test_the_page_says_of_every_number_what_python_says(
+    browser: Any, name: str, tmp_path: Path
+) -> None:
     worked = PAGES[name]()
     expected = [
         worked.arithmetic(matrix, i, j)
@@ -92,8 +110,13 @@ def test_a_number_shows_what_it_was_made_of(browser: Any, tmp_path: Path) -> Non
         says = page.locator(".explains")
         assert says.inner_text().startswith("Point at a number or a word")
         page.locator("td[data-name=scores][data-i='1'][data-j='2']").hover()
-        assert says.inner_text() == "the query of 'input 2' with the key of 'input 3' = 2·2 + 2·3 + 2·1 = 12"
-        used = page.locator("td.used").evaluate_all("all => all.map(({ dataset }) => [dataset.name, dataset.i])")
+        assert (
+            says.inner_text()
+            == "the query of 'input 2' with the key of 'input 3' = 2·2 + 2·3 + 2·1 = 12"
+        )
+        used = page.locator("td.used").evaluate_all(
+            "all => all.map(({ dataset }) => [dataset.name, dataset.i])"
+        )
         assert used == [["q", "1"]] * 3 + [["k", "2"]] * 3
         assert page.locator(".here").count() == 1
         page.locator("td[data-name=outputs]").first.hover()
@@ -103,8 +126,12 @@ def test_a_number_shows_what_it_was_made_of(browser: Any, tmp_path: Path) -> Non
 def test_a_word_shows_its_rows_and_columns_everywhere(browser: Any, tmp_path: Path) -> None:
     with Opened(browser, explain(), tmp_path) as page:
         page.locator("th[data-name=scores][data-j='1']").hover()
-        assert page.locator(".explains").inner_text() == "'input 2': its rows and columns everywhere"
-        marked = page.locator("td.used[data-name=scores]").evaluate_all("all => all.map(({ dataset }) => dataset.i + dataset.j)")
+        assert (
+            page.locator(".explains").inner_text() == "'input 2': its rows and columns everywhere"
+        )
+        marked = page.locator("td.used[data-name=scores]").evaluate_all(
+            "all => all.map(({ dataset }) => dataset.i + dataset.j)"
+        )
         assert marked == ["01", "10", "11", "12", "21"]
         assert page.locator("td.used[data-name=x]").count() == 4
 
@@ -122,7 +149,9 @@ def test_keys_move_through_numbers_and_words(browser: Any, tmp_path: Path) -> No
         page.keyboard.press("ArrowLeft")
         assert says.inner_text() == "'x1': its rows and columns everywhere"
         page.keyboard.press("ArrowLeft")
-        assert page.evaluate("() => document.activeElement.tagName") == "TH", "there is nothing further left"
+        assert page.evaluate("() => document.activeElement.tagName") == "TH", (
+            "there is nothing further left"
+        )
 
 
 CONTRAST = """() => {
@@ -142,7 +171,9 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_readable_in_the_light_and_in_the_dark(browser: Any, scheme: Any, tmp_path: Path) -> None:
+def test_the_page_is_readable_in_the_light_and_in_the_dark(
+    browser: Any, scheme: Any, tmp_path: Path
+) -> None:
     with Opened(browser, explain(), tmp_path, color_scheme=scheme) as page:
         page.locator("td[data-name=scores]").first.hover()
         paper, contrast = page.evaluate(CONTRAST)

@@ -81,25 +81,40 @@ SERVED = ["en-fr", "words", "labels", "captions"]
 
 def test_mistakes_are_answered_with_one_sentence(ask: Any) -> None:
     async def work(client: Any, service: Any) -> list[Any]:
-        sent = [body if isinstance(body, bytes) else json.dumps(body).encode() for _, body, *_ in WRONG]
-        return [await client.post(path, content=body, headers=JSON) for (path, *_), body in zip(WRONG, sent, strict=True)]
+        sent = [
+            body if isinstance(body, bytes) else json.dumps(body).encode() for _, body, *_ in WRONG
+        ]
+        return [
+            await client.post(path, content=body, headers=JSON)
+            for (path, *_), body in zip(WRONG, sent, strict=True)
+        ]
 
     for (_, body, status, sentence), got in zip(WRONG, ask(SERVED, work), strict=True):
-        assert (got.status_code, list(got.json())) == (status, ["error"]), (str(body)[:80], got.text)
+        assert (got.status_code, list(got.json())) == (status, ["error"]), (
+            str(body)[:80],
+            got.text,
+        )
         said = got.json()["error"]
         said = said if isinstance(said, str) else said["message"]
         assert sentence in said, (str(body)[:80], got.text)
         assert "\n" not in said
 
 
-@pytest.mark.parametrize(("name", "least", "most"), [("temperature", 0, 2), ("n", 1, 1), ("max_tokens", 1, 1024)])
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("temperature", 0, 2), ("n", 1, 1), ("max_tokens", 1, 1024)]
+)
 def test_a_range_holds_both_of_its_ends(name: str, least: int, most: int) -> None:
     def completion(value: int) -> object:
-        return getattr(schema.read(Completion, {"model": "m", "prompt": "a", name: value}, Limits()), name)
+        return getattr(
+            schema.read(Completion, {"model": "m", "prompt": "a", name: value}, Limits()), name
+        )
 
     assert (completion(least), completion(most)) == (least, most)
     for value in (least - 1, most + 1):
-        with pytest.raises(Refused, match=rf"expected .* to .* as '{name}', got {value}; choose a number in this range"):
+        with pytest.raises(
+            Refused,
+            match=rf"expected .* to .* as '{name}', got {value}; choose a number in this range",
+        ):
             completion(value)
 
 
@@ -113,10 +128,14 @@ def test_bodies_are_bounded_and_plain(ask: Any) -> None:
         form = {"content-type": "multipart/form-data; boundary=x"}
         got = [
             await client.post(TRANSLATE, content=b" " * (service.limits.body + 1), headers=JSON),
-            await client.post(TRANSLATE, content=b"{}", headers={**JSON, "content-length": str(most + 1)}),
+            await client.post(
+                TRANSLATE, content=b"{}", headers={**JSON, "content-length": str(most + 1)}
+            ),
             await client.post(TRANSLATE, content=b"{}", headers={**JSON, "content-length": "-1"}),
             await client.post(TRANSLATE, content=chunks(), headers=JSON),
-            await client.post(TRANSLATE, content=b"{}", headers={**JSON, "content-encoding": "gzip"}),
+            await client.post(
+                TRANSLATE, content=b"{}", headers={**JSON, "content-encoding": "gzip"}
+            ),
             *[
                 await client.post(
                     TRANSLATE,
@@ -125,10 +144,16 @@ def test_bodies_are_bounded_and_plain(ask: Any) -> None:
                 )
                 for one, other in (("gzip", "identity"), ("identity", "gzip"))
             ],
-            await client.post(TRANSLATE, content=b"{}", headers={"content-type": "application/xml"}),
+            await client.post(
+                TRANSLATE, content=b"{}", headers={"content-type": "application/xml"}
+            ),
             await client.post(TRANSLATE, content=b"no parts", headers=form),
             await client.post(TRANSLATE, content=b"\r\n--x" * 1000, headers=form),
-            await client.post(TRANSLATE, content=b"text=%ff", headers={"content-type": "application/x-www-form-urlencoded"}),
+            await client.post(
+                TRANSLATE,
+                content=b"text=%ff",
+                headers={"content-type": "application/x-www-form-urlencoded"},
+            ),
             await client.get(TRANSLATE),
             await client.post("/nowhere", json={}),
         ]
@@ -141,11 +166,20 @@ def test_bodies_are_bounded_and_plain(ask: Any) -> None:
 
 def test_every_route_but_health_needs_the_key(ask: Any) -> None:
     async def work(client: Any, service: Any) -> None:
-        routes = [(one.path, method) for one in service.app().routes for method in one.methods - {"HEAD"}]
+        routes = [
+            (one.path, method) for one in service.app().routes for method in one.methods - {"HEAD"}
+        ]
         assert len(routes) >= 15
         for path, method in [*routes, ("/nowhere", "GET")]:
-            for headers in ({}, {"authorization": "Bearer wrong"}, {"x-api-key": KEY[:-1]}, {"authorization": f"Basic {KEY}"}):
-                got = await client.request(method, path, headers=headers, **({"json": {}} if method == "POST" else {}))
+            for headers in (
+                {},
+                {"authorization": "Bearer wrong"},
+                {"x-api-key": KEY[:-1]},
+                {"authorization": f"Basic {KEY}"},
+            ):
+                got = await client.request(
+                    method, path, headers=headers, **({"json": {}} if method == "POST" else {})
+                )
                 free = path.startswith("/health/") or path in FILES  # the page asks for the key
                 assert got.status_code == (200 if free else 401), (path, got.text)
                 assert KEY not in got.text
@@ -153,7 +187,9 @@ def test_every_route_but_health_needs_the_key(ask: Any) -> None:
             assert (await client.get("/v1/models", headers=headers)).status_code == 200
         body = {"q": "a dog", "source": "en", "target": "fr"}
         assert (await client.post("/translate", json={**body, "api_key": KEY})).status_code == 200
-        assert (await client.post("/translate", json={**body, "api_key": "wrong"})).status_code == 401
+        assert (
+            await client.post("/translate", json={**body, "api_key": "wrong"})
+        ).status_code == 401
         assert KEY not in (await client.get("/metrics", headers={"x-api-key": KEY})).text
 
     ask(["en-fr"], work, keys=("another-key-of-16-or-more", KEY))
@@ -165,7 +201,9 @@ def test_only_its_own_names_are_answered(ask: Any) -> None:
             "localhost": 200, "localhost:8080": 200, "127.0.0.1:1": 200, "[::1]:8080": 200, "mine.example": 200, "MINE.example:80": 200,
             "evil.example": 400, "": 400, "localhost.evil.example": 400, "127.0.0.1.evil.example": 400, "mine.example@evil": 400,
         }.items():  # fmt: skip
-            assert (await client.get("/health/live", headers={"host": host})).status_code == status, host
+            assert (
+                await client.get("/health/live", headers={"host": host})
+            ).status_code == status, host
 
     ask(["en-fr"], work, hosts=("mine.example",))
 
@@ -173,7 +211,10 @@ def test_only_its_own_names_are_answered(ask: Any) -> None:
 def test_no_other_origin_may_ask_unless_it_is_named(ask: Any) -> None:
     async def work(client: Any, service: Any) -> list[Any]:
         asking = {"access-control-request-method": "POST"}
-        origins = [{"origin": one} for one in ("https://a.example", "https://b.example", "http://127.0.0.1")]
+        origins = [
+            {"origin": one}
+            for one in ("https://a.example", "https://b.example", "http://127.0.0.1")
+        ]
         return [
             *[await client.options(TRANSLATE, headers={**one, **asking}) for one in origins[:2]],
             *[await client.post(TRANSLATE, json={"text": "a dog"}, headers=one) for one in origins],
@@ -184,16 +225,28 @@ def test_no_other_origin_may_ask_unless_it_is_named(ask: Any) -> None:
     assert [one.status_code for one in got[2:]] == [403, 403, 200]
     assert not any(allowed in one.headers for one in got)
     got = ask(["en-fr"], work, origins=("https://a.example",))
-    assert [one.headers.get(allowed) for one in got] == ["https://a.example", None, "https://a.example", None, None]
+    assert [one.headers.get(allowed) for one in got] == [
+        "https://a.example",
+        None,
+        "https://a.example",
+        None,
+        None,
+    ]
     assert [one.status_code for one in got[2:]] == [200, 403, 200]
 
 
 def test_every_answer_has_the_headers_that_keep_browsers_in_check(ask: Any) -> None:
     async def work(client: Any, service: Any) -> list[Any]:
-        return [await client.get("/health/live"), await client.get("/nowhere"), await client.get("/", headers={"host": "evil"})]
+        return [
+            await client.get("/health/live"),
+            await client.get("/nowhere"),
+            await client.get("/", headers={"host": "evil"}),
+        ]
 
     for got in ask(["en-fr"], work):
-        assert got.headers["content-security-policy"].startswith("default-src 'none'; frame-ancestors 'none'")
+        assert got.headers["content-security-policy"].startswith(
+            "default-src 'none'; frame-ancestors 'none'"
+        )
         assert got.headers["x-content-type-options"] == "nosniff"
         assert got.headers["cache-control"] == "no-store"
 
@@ -202,7 +255,10 @@ def test_surplus_is_refused_at_once(ask: Any) -> None:
     async def work(client: Any, service: Any) -> None:
         held = service.worker.advance
         service.worker.advance = lambda: None  # nothing is done
-        waiting = [asyncio.create_task(client.post(TRANSLATE, json={"text": ["a dog", "a cat"]})) for _ in range(2)]
+        waiting = [
+            asyncio.create_task(client.post(TRANSLATE, json={"text": ["a dog", "a cat"]}))
+            for _ in range(2)
+        ]
         await until(lambda: len(service.worker.active) == 4)
         got = await client.post(TRANSLATE, json={"text": "a dog"})
         assert got.status_code == 429
@@ -249,9 +305,15 @@ def test_a_request_that_takes_too_long_is_given_up(ask: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"text": "the dog saw the cat", "max_length": 1000}, {"prompt": "a", "limit": 1000, "stream": True}]
+    "body",
+    [
+        {"text": "the dog saw the cat", "max_length": 1000},
+        {"prompt": "a", "limit": 1000, "stream": True},
+    ],
 )
-def test_a_client_that_goes_away_cancels_its_work(ask: Any, body: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_goes_away_cancels_its_work(
+    ask: Any, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(client: Any, service: Any) -> None:
         app, sent, gone = service.app(), json.dumps(body).encode(), asyncio.Event()
         path = TRANSLATE if "text" in body else "/v1/generate"
@@ -266,7 +328,11 @@ def test_a_client_that_goes_away_cancels_its_work(ask: Any, body: dict[str, Any]
         async def send(part: Any) -> None:
             pass
 
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", str(len(sent)).encode())]
+        headers = [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(sent)).encode()),
+        ]
         scope = {"type": "http", "asgi": {"spec_version": "2.3"}, "method": "POST", "path": path, "raw_path": path.encode(),
                  "query_string": b"", "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("x", 1)}  # fmt: skip
         held = service.worker.step
@@ -288,22 +354,35 @@ def test_a_body_that_does_not_arrive_is_given_up(ask: Any) -> None:
         await asyncio.sleep(20)
 
     async def work(client: Any, service: Any) -> Any:
-        return await client.post(TRANSLATE, content=slowly(), headers={**JSON, "content-length": "100"})
+        return await client.post(
+            TRANSLATE, content=slowly(), headers={**JSON, "content-length": "100"}
+        )
 
     got = ask(["en-fr"], work, limits={"seconds": 0.2})
-    assert (got.status_code, got.json()["error"]) == (408, "the body did not arrive within 0.2 seconds; send it faster")
+    assert (got.status_code, got.json()["error"]) == (
+        408,
+        "the body did not arrive within 0.2 seconds; send it faster",
+    )
 
 
-def test_what_is_not_answered_in_time_when_it_ends_is_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_answered_in_time_when_it_ends_is_refused(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("saccade.serving.service.STOPPING", 0.2)
 
     async def work(client: Any, service: Any) -> None:
         service.worker.advance = lambda: None
-        stream = asyncio.create_task(client.post("/v1/generate", json={"prompt": "a", "stream": True}))
+        stream = asyncio.create_task(
+            client.post("/v1/generate", json={"prompt": "a", "stream": True})
+        )
         waiting = asyncio.create_task(client.post(TRANSLATE, json={"text": "a dog"}))
         await until(lambda: len(service.worker.active) == 2)
         service.stop()
-        for got in (await client.post(TRANSLATE, json={"text": "a cat"}), await client.get("/health/ready"), await waiting):
+        for got in (
+            await client.post(TRANSLATE, json={"text": "a cat"}),
+            await client.get("/health/ready"),
+            await waiting,
+        ):
             assert (got.status_code, "retry-after" in got.headers) == (503, True)
         assert "the service is ending" in (await stream).text
 
@@ -325,7 +404,9 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
         task.classify = classify
         service.worker.advance = lambda: None
         texts = ["good", "bad", "fun"]
-        waiting = [asyncio.create_task(client.post("/v1/classify", json={"text": text})) for text in texts]
+        waiting = [
+            asyncio.create_task(client.post("/v1/classify", json={"text": text})) for text in texts
+        ]
         await until(lambda: len(service.worker.active) == 3)
         service.worker.advance = held
         got = await asyncio.gather(*waiting)
@@ -335,19 +416,26 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
     ask(["labels"], work)
 
 
-def test_a_defect_is_logged_and_answered_without_its_traceback(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_is_logged_and_answered_without_its_traceback(
+    ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(client: Any, service: Any) -> Any:
         service.shelf.models["labels"].task.classify = lambda *_: 1 / 0
         return await client.post("/v1/classify", json={"text": "good"})
 
     got = ask(["labels"], work)
-    assert (got.status_code, got.json()) == (500, {"error": "the service failed here; its log says why"})
+    assert (got.status_code, got.json()) == (
+        500,
+        {"error": "the service failed here; its log says why"},
+    )
     assert "ZeroDivisionError" in caplog.text
 
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -357,9 +445,16 @@ def test_no_body_makes_the_service_fail(ask: Any, count: int) -> None:
     names = sorted({name for verb in VERBS.values() for name in verb.kind.__dataclass_fields__})
     bodies = st.dictionaries(st.sampled_from(names), anything, max_size=5) | anything
     sent = st.one_of(bodies.map(lambda value: json.dumps(value).encode()), st.binary(max_size=60))
-    paths = st.sampled_from([*(f"/v1/{verb}" for verb in VERBS), "/v1/completions", "/translate", "/detect"])
+    paths = st.sampled_from(
+        [*(f"/v1/{verb}" for verb in VERBS), "/v1/completions", "/translate", "/detect"]
+    )
     kinds = st.sampled_from(
-        ["application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "text/plain"]
+        [
+            "application/json",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=a",
+            "text/plain",
+        ]
     )
 
     async def work(client: Any, service: Any) -> None:
@@ -380,7 +475,10 @@ def test_no_body_makes_the_service_fail(ask: Any, count: int) -> None:
 
 
 def test_settings_that_are_not_safe_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SaccadeError, match=r"can be reached from other machines, and no key is set; give --key-file"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"can be reached from other machines, and no key is set; give --key-file",
+    ):
         Settings({}, host="0.0.0.0")
     Settings({}, host="0.0.0.0", open=True)
     Settings({}, host="0.0.0.0", keys=(KEY,))
@@ -390,7 +488,11 @@ def test_settings_that_are_not_safe_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match="expected a limit of queue above 0, got 0"):
         Limits(queue=0)
     keys = tmp_path / "keys"
-    for text, why in (("", "is empty"), ("short", "key 1 of .* is shorter"), ("é" * 20, "lines of ASCII")):
+    for text, why in (
+        ("", "is empty"),
+        ("short", "key 1 of .* is shorter"),
+        ("é" * 20, "lines of ASCII"),
+    ):
         keys.write_text(text)
         with pytest.raises(SaccadeError, match=why):
             read_keys(keys)

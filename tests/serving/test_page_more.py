@@ -89,7 +89,9 @@ def test_generate_comes_piece_by_piece(models: Path, watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("way", ["chosen", "dropped"])
-def test_an_uploaded_image_is_described(models: Path, watched: Watched, picture: Path, way: str) -> None:
+def test_an_uploaded_image_is_described(
+    models: Path, watched: Watched, picture: Path, way: str
+) -> None:
     page = watched.open()
     choose(page, "caption")
     page.locator("#go").click()
@@ -98,13 +100,17 @@ def test_an_uploaded_image_is_described(models: Path, watched: Watched, picture:
         page.set_input_files("#image", picture)
     else:
         code = "(data) => { const held = new DataTransfer(), bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));"
-        code += " held.items.add(new File([bytes], 'seen.png', { type: 'image/png' })); return held; }"
+        code += (
+            " held.items.add(new File([bytes], 'seen.png', { type: 'image/png' })); return held; }"
+        )
         held = page.evaluate_handle(code, base64.b64encode(picture.read_bytes()).decode())
         page.dispatch_event("#image-box", "drop", {"dataTransfer": held})
     page.wait_for_selector("#preview:not([hidden])")
     page.locator("#go").click()
     ready(page)
-    assert page.locator(".output").inner_text() == (api.load(models / "captions", "cpu").caption(picture).text or "—")
+    assert page.locator(".output").inner_text() == (
+        api.load(models / "captions", "cpu").caption(picture).text or "—"
+    )
     assert page.locator("#trouble").is_hidden()
     page.keyboard.press("Tab")
 
@@ -122,7 +128,8 @@ def test_an_image_is_asked_about_and_labeled(models: Path, watched: Watched, pic
     page.wait_for_selector("#history li:nth-child(2)", state="attached")
     ready(page)
     assert (
-        page.locator(".output").inner_text() == api.load(models / "questions", "cpu").answer(picture, "what color is it ?").answer
+        page.locator(".output").inner_text()
+        == api.load(models / "questions", "cpu").answer(picture, "what color is it ?").answer
     )
     page.locator(".map canvas").hover(position={"x": 90, "y": 90})
     assert " · here row " in says(page)
@@ -131,7 +138,10 @@ def test_an_image_is_asked_about_and_labeled(models: Path, watched: Watched, pic
     assert page.locator("#text-box").is_hidden()
     page.locator("#go").click()
     ready(page)
-    assert page.locator(".output").inner_text() == api.load(models / "shapes", "cpu").classify(picture).label
+    assert (
+        page.locator(".output").inner_text()
+        == api.load(models / "shapes", "cpu").classify(picture).label
+    )
 
 
 def test_a_slow_server_is_told_and_can_be_stopped(watched: Watched) -> None:
@@ -161,11 +171,15 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_alone(models: Path, browser: An
         page.fill("#key", KEY)
         page.keyboard.press("Enter")
         ready(page)
-        assert page.evaluate("() => [Object.values(sessionStorage), JSON.stringify(localStorage)]")[0] == [KEY]
+        assert page.evaluate("() => [Object.values(sessionStorage), JSON.stringify(localStorage)]")[
+            0
+        ] == [KEY]
         assert KEY not in page.evaluate("() => JSON.stringify(localStorage)") + page.url
         page.reload()
         ready(page)
-        watched.complaints = [one for one in watched.complaints if "401" not in one]  # the browser tells of these
+        watched.complaints = [
+            one for one in watched.complaints if "401" not in one
+        ]  # the browser tells of these
         watched.check()
 
 
@@ -218,10 +232,15 @@ def test_all_of_it_by_keyboard_alone(watched: Watched) -> None:
     assert page.locator("#explains").inner_text().startswith("'q2' of 'two' = ")
 
 
-@pytest.mark.parametrize("task", ["translate", "tag", "classify", "generate", "caption", "answer", "learn"])
+@pytest.mark.parametrize(
+    "task", ["translate", "tag", "classify", "generate", "caption", "answer", "learn"]
+)
 def test_a_phone_needs_no_scrolling_aside(watched: Watched, picture: Path, task: str) -> None:
     page = watched.open(
-        "#do=learn" if task == "learn" else "", viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True
+        "#do=learn" if task == "learn" else "",
+        viewport={"width": 360, "height": 740},
+        has_touch=True,
+        is_mobile=True,
     )
     if task == "learn":
         page.fill("#words", "a rather long sentence of quite a few words")
@@ -247,7 +266,9 @@ def test_a_phone_needs_no_scrolling_aside(watched: Watched, picture: Path, task:
 def test_dark_follows_the_system(watched: Watched) -> None:
     page = watched.open(f"#do=translate&text={SENTENCES[0]}", color_scheme="dark")
     ready(page)
-    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 26)"
+    assert (
+        page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(17, 20, 26)"
+    )
     pixel = "(canvas) => Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)"
     colors = page.locator(".map canvas").evaluate(pixel)
     bright = [n for n in range(0, len(colors), 4) if colors[n] > 200 and colors[n + 3] > 200]
@@ -296,7 +317,9 @@ def choose_long(page: Any) -> str:
     choose(page, "classify")
     page.locator("#model").select_option("labels")
     chance = random.Random(0)
-    text = " ".join(chance.choice(["a", "good", "film", "bad", "fun", "no", "at", "all"]) for _ in range(2000))
+    text = " ".join(
+        chance.choice(["a", "good", "film", "bad", "fun", "no", "at", "all"]) for _ in range(2000)
+    )
     page.fill("#text", text)
     page.locator("#go").click()
     page.wait_for_selector("#stop", state="hidden", timeout=120_000)
@@ -325,7 +348,10 @@ def test_two_thousand_words_by_rows_and_pooled_tiles(models: Path, watched: Watc
     page.locator(".window").evaluate("(box) => box.scrollTo(14 * 1500, 14 * 1200)")
     eventually(page, lambda: any("columns" in one for one in asked))
     tiles = [one for one in asked if "columns" in one]
-    assert all(one["rows"][1] - one["rows"][0] <= 128 and one["columns"][1] - one["columns"][0] <= 128 for one in tiles)
+    assert all(
+        one["rows"][1] - one["rows"][0] <= 128 and one["columns"][1] - one["columns"][0] <= 128
+        for one in tiles
+    )
     spot: dict[str, int] = {}
 
     def is_shown() -> bool:
@@ -333,7 +359,9 @@ def test_two_thousand_words_by_rows_and_pooled_tiles(models: Path, watched: Watc
             page.locator(".tiles canvas").hover(position={"x": x, "y": 400})
         spot.update(page.locator(".attention").evaluate("(root) => root.saccade.spot") or {})
         weight = site.weights.mean(0)[spot.get("row", 0), spot.get("column", 0)]
-        return spot.get("row", 0) > 1100 and says(page).endswith(f"({spot['column'] + 1}) {weight:.4f}")
+        return spot.get("row", 0) > 1100 and says(page).endswith(
+            f"({spot['column'] + 1}) {weight:.4f}"
+        )
 
     eventually(page, is_shown)
     assert spot["column"] > 1400

@@ -37,11 +37,25 @@ ALL = ["en-fr", "words", "labels", "tags", "captions", "questions"]
 
 @contextmanager
 def started(
-    models: Path, *names: str, options: tuple[str, ...] = (), program: tuple[str, ...] = ("-m", "saccade")
+    models: Path,
+    *names: str,
+    options: tuple[str, ...] = (),
+    program: tuple[str, ...] = ("-m", "saccade"),
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service in a process of its own, and its address."""
     words = [f"{name}={models / name}" for name in names]
-    command = [sys.executable, *program, "serve", *words, "--port", "0", "--device", "cpu", "--json", *options]
+    command = [
+        sys.executable,
+        *program,
+        "serve",
+        *words,
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+        "--json",
+        *options,
+    ]
     how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **how) as process:
         assert process.stdout is not None
@@ -59,14 +73,21 @@ def started(
 
 def ask(where: str, body: dict[str, Any], path: str = "/v1/translate", **headers: str) -> Any:
     request = urllib.request.Request(
-        where + path, json.dumps(body).encode(), {"Content-Type": "application/json", **headers}, method="POST"
+        where + path,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", **headers},
+        method="POST",
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 
 def check_stop(
-    models: Path, process: subprocess.Popen[str], where: str, header: str = "", sign: signal.Signals = signal.SIGTERM
+    models: Path,
+    process: subprocess.Popen[str],
+    where: str,
+    header: str = "",
+    sign: signal.Signals = signal.SIGTERM,
 ) -> None:
     """Requests that were accepted before the signal are answered, and it ends with 0 within 10 seconds."""
     host, port = where.removeprefix("http://").split(":")
@@ -98,7 +119,9 @@ def check_stop(
     assert len(found) == 8
     for got in found:
         assert got.startswith("HTTP/1.1 200 OK"), got
-        assert [one["text"] for one in json.loads(got.partition("\r\n\r\n")[2])["results"]] == [expected] * 8
+        assert [one["text"] for one in json.loads(got.partition("\r\n\r\n")[2])["results"]] == [
+            expected
+        ] * 8
 
 
 def receive(here: socket.socket) -> tuple[int, bytes, bytes]:
@@ -142,10 +165,15 @@ def check_hostile(where: str) -> None:
         chunked + "nonsense\r\n",
         post + "Content-Length: 1e9\r\n\r\n",
         post + "Content-Length: 5\r\nContent-Encoding: gzip\r\n\r\n12345",
-        post + "Content-Length: 5\r\nContent-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n12345",
-        post + f"Content-Length: {len(body)}\r\nTransfer-Encoding: chunked\r\n\r\n" + in_chunks.partition("\r\n\r\n")[2],
+        post
+        + "Content-Length: 5\r\nContent-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n12345",
+        post
+        + f"Content-Length: {len(body)}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + in_chunks.partition("\r\n\r\n")[2],
         post.replace("HTTP/1.1", "HTTP/9.9") + f"Content-Length: {len(body)}\r\n\r\n{body}",
-        post + "".join(f"X-{n}: {'y' * 80}\r\n" for n in range(400)) + f"Content-Length: {len(body)}\r\n\r\n{body}",
+        post
+        + "".join(f"X-{n}: {'y' * 80}\r\n" for n in range(400))
+        + f"Content-Length: {len(body)}\r\n\r\n{body}",
         "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
         f"GET /../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-Key: {KEY}\r\n\r\n",
         "nonsense\r\n\r\n",
@@ -171,7 +199,12 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
         with pytest.raises(urllib.error.HTTPError, match="401"):
             libre.LibreTranslateAPI(where, "wrong").languages()
         with openai.OpenAI(base_url=f"{where}/v1", api_key=KEY, max_retries=0) as client:
-            how: dict[str, Any] = {"model": "words", "prompt": "the cat", "max_tokens": 12, "temperature": 0}
+            how: dict[str, Any] = {
+                "model": "words",
+                "prompt": "the cat",
+                "max_tokens": 12,
+                "temperature": 0,
+            }
             expected = api.load(models / "words", "cpu").generate("the cat", 12, temperature=0).text
             assert client.completions.create(**how).choices[0].text == expected
             parts = [one.choices[0].text for one in client.completions.create(**how, stream=True)]
@@ -189,18 +222,32 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
         if shutil.which("curl") is None:
             pytest.skip("there is no curl")
         page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-        lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+        lines = [
+            line
+            for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+            for line in block.splitlines()
+        ]
         assert len(lines) >= 15
         for line in lines:
             assert line.startswith("curl ")
-            typed = line.replace("http://127.0.0.1:8080", where).replace("Bearer KEY", f"Bearer {KEY}")
+            typed = line.replace("http://127.0.0.1:8080", where).replace(
+                "Bearer KEY", f"Bearer {KEY}"
+            )
             typed += "" if KEY in typed else f" -H 'X-API-Key: {KEY}'"
-            got = subprocess.run(["bash", "-c", f"{typed} -f"], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+            got = subprocess.run(
+                ["bash", "-c", f"{typed} -f"],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
             assert got.returncode == 0, (line, got.stderr)
             assert got.stdout
         [shown] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         typed = shown.replace("http://127.0.0.1:8080", where).replace("any, where none is set", KEY)
-        got = subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, timeout=60)
+        got = subprocess.run(
+            [sys.executable, "-c", typed], capture_output=True, text=True, timeout=60
+        )
         assert (got.returncode, bool(got.stdout.strip())) == (0, True), got.stderr
         check_stop(models, process, where, f"X-API-Key: {KEY}\r\n")
         assert process.stderr is not None
@@ -210,7 +257,9 @@ def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("sign", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1"])
-def test_accepted_requests_are_answered_when_it_is_stopped(models: Path, workers: str, sign: str) -> None:
+def test_accepted_requests_are_answered_when_it_is_stopped(
+    models: Path, workers: str, sign: str
+) -> None:
     with started(models, "en-fr", options=("--workers", workers)) as (process, where):
         ask(where, {"text": "a dog"})
         check_stop(models, process, where, sign=signal.Signals[sign])
@@ -225,7 +274,9 @@ def test_no_connection_is_reset_when_it_is_stopped(models: Path, workers: str) -
         while not ended.is_set():
             try:
                 with connect(where) as here:
-                    here.sendall(b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    here.sendall(
+                        b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                    )
                     got[str(receive(here)[0])] += 1
             except ConnectionRefusedError:
                 got["refused"] += 1
@@ -249,7 +300,9 @@ def test_no_connection_is_reset_when_it_is_stopped(models: Path, workers: str) -
     assert set(got) <= {"200", "503"}, got
 
 
-def test_few_open_files_are_enough_to_refuse_at_once_and_to_stop(models: Path, tmp_path: Path) -> None:
+def test_few_open_files_are_enough_to_refuse_at_once_and_to_stop(
+    models: Path, tmp_path: Path
+) -> None:
     """With 64 files and 150 connections that send nothing, each further one is answered; SIGHUP lets accepted requests finish."""
     script = tmp_path / "serve.py"
     script.write_text("""
@@ -269,7 +322,10 @@ sys.exit(run(sys.argv[1:]))
         for one in idle:
             one.close()
         while True:
-            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"{where}/health/live", timeout=30):
+            with (
+                contextlib.suppress(urllib.error.HTTPError),
+                urllib.request.urlopen(f"{where}/health/live", timeout=30),
+            ):
                 break
         check_stop(models, process, where, sign=signal.SIGHUP)
         assert process.stderr is not None
@@ -302,7 +358,9 @@ for work in sys.argv[2:]:
 def workers_that(folder: Path, *work: str) -> Iterator[subprocess.Popen[str]]:
     """Services of two workers, one after another, which do this instead of loading models; `ready()` says that they have."""
     command = [sys.executable, "-c", LIFECYCLE, str(folder), *work]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -316,18 +374,24 @@ def test_a_worker_that_dies_is_replaced_and_none_is_left_alone(tmp_path: Path) -
         workers = [int(process.stdout.readline()) for _ in range(2)]
         for _ in range(7):  # as often and as quickly as may be: each was ready
             os.kill(workers[0], signal.SIGKILL)
-            assert f"(process {workers[0]}) ended by signal 9 (Killed)\n" in process.stderr.readline()
+            assert (
+                f"(process {workers[0]}) ended by signal 9 (Killed)\n" in process.stderr.readline()
+            )
             workers[0] = int(process.stdout.readline())
         assert process.poll() is None
         process.kill()
         process.wait(60)
-        assert process.stdout.read() == "", "its end: no worker holds the other end of the pipe any more"
+        assert process.stdout.read() == "", (
+            "its end: no worker holds the other end of the pipe any more"
+        )
 
 
 def test_workers_that_are_never_ready_end_the_service(tmp_path: Path) -> None:
     mistake = "raise SaccadeError('a mistake; another way')"
     later = f"if os.path.exists('{tmp_path}/first'): {mistake}\nopen('{tmp_path}/first', 'w').close(); ready(); os._exit(4)"
-    with workers_that(tmp_path, "os._exit(3)", "raise ValueError('defect')", mistake, later) as process:
+    with workers_that(
+        tmp_path, "os._exit(3)", "raise ValueError('defect')", mistake, later
+    ) as process:
         said = process.communicate(timeout=120)[1]
     code, defect, first, second, rest = said.split("ends with\n")
     assert code.count("ended with code 3 before it was ready\n") == 5
@@ -336,9 +400,13 @@ def test_workers_that_are_never_ready_end_the_service(tmp_path: Path) -> None:
     assert defect.count("ValueError: defect\n") >= 5
     assert first.startswith("1\n")
     assert "saccade: a mistake; another way\n" in first
-    assert first.count("ended with code 2 before it was ready\n") == 1, "another start would say the same"
+    assert first.count("ended with code 2 before it was ready\n") == 1, (
+        "another start would say the same"
+    )
     assert second.startswith("2\n")
-    assert second.count("ended with code 2 before it was ready\n") == 5, "one was ready: maybe its model is being written again"
+    assert second.count("ended with code 2 before it was ready\n") == 5, (
+        "one was ready: maybe its model is being written again"
+    )
     assert rest == "1\n\n"
 
 
@@ -355,7 +423,10 @@ from saccade.cli import run
 sys.exit(run(sys.argv[1:]))
 """)
     get = b"GET /health/%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with started(models, "en-fr", program=(str(script),)) as (process, where), connect(where) as kept:
+    with (
+        started(models, "en-fr", program=(str(script),)) as (process, where),
+        connect(where) as kept,
+    ):
         kept.sendall(get % b"live")
         assert receive(kept)[0] == 200
         idle = [connect(where) for _ in range(5)]
@@ -401,7 +472,9 @@ def wait_until_refused(where: str) -> None:
     while True:
         try:
             connect(where).close()
-        except ConnectionResetError:  # the system's answer to a handshake in the very moment of the close
+        except (
+            ConnectionResetError
+        ):  # the system's answer to a handshake in the very moment of the close
             continue
         except ConnectionRefusedError:
             return
@@ -412,10 +485,21 @@ def test_a_process_with_more_connections_lets_another_take_the_next() -> None:
 
     async def work(counts: list[int], other_takes: bool) -> tuple[int, int]:
         made: Any = Server.__new__(Server)
-        made.service, made.counts, made.number, made.coming = SimpleNamespace(stopping=False), counts, 0, set()
-        made.server_state, taken = SimpleNamespace(connections=set(range(3))), list[asyncio.Protocol]()
+        made.service, made.counts, made.number, made.coming = (
+            SimpleNamespace(stopping=False),
+            counts,
+            0,
+            set(),
+        )
+        made.server_state, taken = (
+            SimpleNamespace(connections=set(range(3))),
+            list[asyncio.Protocol](),
+        )
         made.protocol = lambda: taken.append(asyncio.Protocol()) or taken[-1]
-        with socket.create_server(("127.0.0.1", 0)) as here, socket.create_connection(here.getsockname()):
+        with (
+            socket.create_server(("127.0.0.1", 0)) as here,
+            socket.create_connection(here.getsockname()),
+        ):
             here.setblocking(False)
             made.take(here)
             await asyncio.sleep(0)
@@ -438,38 +522,61 @@ def test_several_processes_count_together(models: Path) -> None:
         for text in SENTENCES:
             ask(where, {"text": text})
         text = urllib.request.urlopen(f"{where}/metrics", timeout=60).read().decode()
-        assert f'saccade_requests_total{{route="/v1/translate",status="200"}} {len(SENTENCES)}.0' in text
+        assert (
+            f'saccade_requests_total{{route="/v1/translate",status="200"}} {len(SENTENCES)}.0'
+            in text
+        )
 
 
 @pytest.mark.slow
 def test_a_foreign_program_finds_nothing_wrong(models: Path, tmp_path: Path) -> None:
     """Schemathesis asks what /openapi.json describes, and what it forbids."""
     pytest.importorskip("schemathesis")
-    checks = (
-        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,positive_data_acceptance"
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,positive_data_acceptance"
+    settings = (
+        tmp_path / "schemathesis.toml"
+    )  # 422: the request is as described, and the model cannot answer it
+    settings.write_text(
+        '[checks.positive_data_acceptance]\nexpected-statuses = ["2xx", "404", "422", "429", "5xx"]\n'
     )
-    settings = tmp_path / "schemathesis.toml"  # 422: the request is as described, and the model cannot answer it
-    settings.write_text('[checks.positive_data_acceptance]\nexpected-statuses = ["2xx", "404", "422", "429", "5xx"]\n')
     with started(models, *ALL) as (_, where):
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings)]
         command += ["run", f"{where}/openapi.json", "--checks", checks, "-n", "100"]
-        got = subprocess.run([*command, "--phases", "examples,fuzzing,stateful"], capture_output=True, text=True, timeout=600)
+        got = subprocess.run(
+            [*command, "--phases", "examples,fuzzing,stateful"],
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         assert got.returncode == 0, got.stdout[-5000:]
         assert "Stateful (not applicable)" not in got.stdout, "links lead from answer to question"
 
 
-def test_mistakes_of_the_command(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_of_the_command(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def error(*words: object) -> str:
         printed = run_cli("serve", *words, "--device", "cpu")
         assert (printed.code, printed.out) == (2, "")
         return printed.err
 
-    assert "no key is set; give --key-file FILE, or --open" in error(models / "en-fr", "--host", "0.0.0.0")
+    assert "no key is set; give --key-file FILE, or --open" in error(
+        models / "en-fr", "--host", "0.0.0.0"
+    )
     with monkeypatch.context() as windows:
         windows.delattr(os, "fork")
-        assert "serve does not run on this system; use Linux or macOS, on Windows in WSL" in error(models / "en-fr")
-    assert "config.json" in error(tmp_path, "--port", 0) or "model folder" in error(tmp_path, "--port", 0)
+        assert "serve does not run on this system; use Linux or macOS, on Windows in WSL" in error(
+            models / "en-fr"
+        )
+    assert "config.json" in error(tmp_path, "--port", 0) or "model folder" in error(
+        tmp_path, "--port", 0
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert "cannot listen at 127.0.0.1:" in error(models / "en-fr", "--port", taken.getsockname()[1])
+        assert "cannot listen at 127.0.0.1:" in error(
+            models / "en-fr", "--port", taken.getsockname()[1]
+        )
     monkeypatch.setitem(sys.modules, "starlette", None)
-    assert "serve needs the package starlette; install it with: pip install 'saccade-attention[serve]'" in error(models / "en-fr")
+    assert (
+        "serve needs the package starlette; install it with: pip install 'saccade-attention[serve]'"
+        in error(models / "en-fr")
+    )

@@ -17,7 +17,14 @@ from uvicorn.server import ServerState
 
 from saccade.errors import SaccadeError
 from saccade.serving import protocol
-from saccade.serving.protocol import MAX_HEAD_BYTES, MIN_READ_BYTES, Connection, Corked, Protocol, allow_connections
+from saccade.serving.protocol import (
+    MAX_HEAD_BYTES,
+    MIN_READ_BYTES,
+    Connection,
+    Corked,
+    Protocol,
+    allow_connections,
+)
 from saccade.serving.server import Server, bind
 from saccade.serving.service_settings import Settings
 from saccade.serving.worker import Outbox
@@ -66,7 +73,11 @@ def test_a_head_goes_with_its_body_or_soon_by_itself() -> None:
         await asyncio.sleep(0)
         return wire.sent[1:]
 
-    assert asyncio.run(work()) == [b"HTTP/1.1 200 OK\r\n\r\n", b"data: 1\n\n", b"HTTP/1.1 204 No Content\r\n\r\n"]
+    assert asyncio.run(work()) == [
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"data: 1\n\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+    ]
 
 
 def test_all_that_a_loop_is_told_is_told_at_once_and_in_order() -> None:
@@ -118,7 +129,9 @@ MANY = [b"X-%d: %s" % (n, b"y" * 90) for n in range(900)]  # 90 KB in one segmen
     ],
     ids=range(10),
 )
-def test_requests_that_another_server_may_read_differently_are_refused(sent: bytes, sentence: str) -> None:
+def test_requests_that_another_server_may_read_differently_are_refused(
+    sent: bytes, sentence: str
+) -> None:
     made = Connection(h11.SERVER, MAX_HEAD_BYTES)
     made.receive_data(sent)
     with pytest.raises(h11.RemoteProtocolError):
@@ -147,7 +160,15 @@ def test_usual_requests_are_read(sent: bytes) -> None:
 def test_an_answer_that_the_client_stops_reading_is_given_up() -> None:
     """Some progress within the time keeps the connection, and so does an earlier answer that was read before a later one came."""
     wire, calls = Wire(), list[tuple[float, Callable[[], None]]]()
-    loop: Any = type("Loop", (), {"call_later": lambda _, seconds, what, *given: calls.append((seconds, lambda: what(*given)))})()
+    loop: Any = type(
+        "Loop",
+        (),
+        {
+            "call_later": lambda _, seconds, what, *given: calls.append(
+                (seconds, lambda: what(*given))
+            )
+        },
+    )()
     corked = Corked(wire, loop, 7.0)
 
     def wait(left: int) -> None:
@@ -182,7 +203,9 @@ async def on_a_socket(app: Any, work: Callable[[Any, int, set[Any]], Awaitable[A
         ServerState(),
         asyncio.get_running_loop(),
     )
-    server = await loop.create_server(lambda: Protocol(config, state, {}), sock=bind(Settings({}, port=0)))
+    server = await loop.create_server(
+        lambda: Protocol(config, state, {}), sock=bind(Settings({}, port=0))
+    )
     async with server:
         return await work(loop, server.sockets[0].getsockname()[1], state.connections)
 
@@ -192,8 +215,16 @@ def test_bytes_of_unread_answers_are_not_held_without_end(monkeypatch: pytest.Mo
     ended: list[bool] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"700000")]})
-        await send({"type": "http.response.body", "body": b"x" * 700_000})  # the largest answers are about as long
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-length", b"700000")],
+            }
+        )
+        await send(
+            {"type": "http.response.body", "body": b"x" * 700_000}
+        )  # the largest answers are about as long
         ended.append(True)
 
     async def work(loop: Any, port: int, connections: set[Any]) -> None:
@@ -213,12 +244,18 @@ def test_nothing_is_read_behind_a_request_with_two_lengths() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         paths.append(scope["path"])
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
+        )
         await send({"type": "http.response.body", "body": b""})
 
     async def work(loop: Any, port: int, connections: set[Any]) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request(b"Content-Length: 5", CHUNKED) + b"0\r\n\r\n" + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.write(
+            request(b"Content-Length: 5", CHUNKED)
+            + b"0\r\n\r\n"
+            + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+        )
         got = await asyncio.wait_for(reader.read(), 20)
         writer.close()
         return got
@@ -228,8 +265,12 @@ def test_nothing_is_read_behind_a_request_with_two_lengths() -> None:
     assert (got.count(b"HTTP/1.1 "), paths) == (1, [])
 
 
-@pytest.mark.parametrize(("files", "most"), [(50, 25), (64, 32), (150, 75), (1024, 924), (2100, 2000)])
-def test_some_open_files_are_left_beside_connections(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("files", "most"), [(50, 25), (64, 32), (150, 75), (1024, 924), (2100, 2000)]
+)
+def test_some_open_files_are_left_beside_connections(
+    monkeypatch: pytest.MonkeyPatch, files: int, most: int
+) -> None:
     resource = pytest.importorskip("resource")
     for name in ("most", "lingering"):
         monkeypatch.setattr(Protocol, name, getattr(Protocol, name))  # as before at the end
@@ -240,7 +281,8 @@ def test_some_open_files_are_left_beside_connections(monkeypatch: pytest.MonkeyP
     assert files - most - Protocol.lingering >= 13, "for what the service itself opens"
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (20, 49))
     with pytest.raises(
-        SaccadeError, match="at most 49 files may be open here, and a service needs 50; allow more with ulimit -n"
+        SaccadeError,
+        match="at most 49 files may be open here, and a service needs 50; allow more with ulimit -n",
     ):
         allow_connections()
 
@@ -251,7 +293,14 @@ OF_SERVER_OBJECTS = ("config", "server_state", "should_exit")
 OF_PROTOCOL = (
     "connection_made", "connection_lost", "data_received", "handle_events", "send_400_response", "timeout_keep_alive_handler",
 )  # fmt: skip
-OF_PROTOCOL_OBJECTS = ("conn", "connections", "cycle", "loop", "transport", "timeout_keep_alive_task")
+OF_PROTOCOL_OBJECTS = (
+    "conn",
+    "connections",
+    "cycle",
+    "loop",
+    "transport",
+    "timeout_keep_alive_task",
+)
 
 
 def test_uvicorn_has_what_the_service_relies_on() -> None:
@@ -275,11 +324,19 @@ def test_uvicorn_has_what_the_service_relies_on() -> None:
 
 
 def test_no_release_of_uvicorn_is_admitted_that_the_tests_do_not_use() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     asked = {one for extra in extras.values() for one in extra if one.startswith("uvicorn")}
-    [pinned] = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("uvicorn==")]
+    [pinned] = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line.startswith("uvicorn==")
+    ]
     major, minor = pinned.removeprefix("uvicorn==").split(".")[:2]
-    assert asked == {f"uvicorn>=0.40,<{major}.{int(minor) + 1}"}, "raise the bound with the pin, after the tests have passed"
+    assert asked == {f"uvicorn>=0.40,<{major}.{int(minor) + 1}"}, (
+        "raise the bound with the pin, after the tests have passed"
+    )
 
 
 def test_no_private_name_of_uvicorn_is_used() -> None:
@@ -288,7 +345,11 @@ def test_no_private_name_of_uvicorn_is_used() -> None:
 
     for module in ("server", "protocol"):
         tree = ast.parse((ROOT / "src" / "saccade" / "serving" / f"{module}.py").read_text())
-        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
+        used = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+        }
         assert {name for name in used if not name.startswith("__")} <= {"_exit"}, module
     assert protocol.H11Protocol is Protocol.__base__
     assert Server.__base__ is uvicorn.Server

@@ -38,9 +38,13 @@ def post_all(path: str, bodies: list[dict[str, Any]]) -> Any:
     return work
 
 
-@pytest.mark.parametrize("how", [{}, {"beam": 3}, {"temperature": 0.8, "seed": 3}, {"max_length": 2}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"beam": 3}, {"temperature": 0.8, "seed": 3}, {"max_length": 2}], ids=str
+)
 @pytest.mark.parametrize("name", ["en-fr", "gru"])
-def test_translations_are_those_of_one_at_a_time(models: Path, ask: Any, name: str, how: dict[str, Any]) -> None:
+def test_translations_are_those_of_one_at_a_time(
+    models: Path, ask: Any, name: str, how: dict[str, Any]
+) -> None:
     alone = api.load(models / name, "cpu")
     got = ask([name], post_all("/v1/translate", [{"text": text, **how} for text in SENTENCES]))
     for text, answer in zip(SENTENCES, got, strict=True):
@@ -49,31 +53,44 @@ def test_translations_are_those_of_one_at_a_time(models: Path, ask: Any, name: s
         assert result["alternatives"] == expected.alternatives
         assert result["log_prob"] == pytest.approx(expected.log_prob, abs=1e-3)
     if name == "en-fr" and not how:
-        assert len({answer["results"][0]["text"] for answer in got}) > 4, "the model says different things"
+        assert len({answer["results"][0]["text"] for answer in got}) > 4, (
+            "the model says different things"
+        )
 
 
 def test_a_list_of_texts_gives_a_list(models: Path, ask: Any) -> None:
     [got] = ask(["en-fr"], post_all("/v1/translate", [{"text": [*SENTENCES[:3], " "]}]))
     alone = api.load(models / "en-fr", "cpu")
-    assert [one["text"] for one in got["results"]] == [*(alone.translate(text).text for text in SENTENCES[:3]), ""]
+    assert [one["text"] for one in got["results"]] == [
+        *(alone.translate(text).text for text in SENTENCES[:3]),
+        "",
+    ]
 
 
 @pytest.mark.parametrize("name", ["words", "lstm"])
 def test_generated_texts_are_those_of_one_at_a_time(models: Path, ask: Any, name: str) -> None:
     prompts = ["the cat", "", "the dog saw a mouse the dog saw a mouse", "a"]
-    bodies = [{"prompt": text, "limit": 12, "temperature": 0.9, "seed": n} for n, text in enumerate(prompts)]
+    bodies = [
+        {"prompt": text, "limit": 12, "temperature": 0.9, "seed": n}
+        for n, text in enumerate(prompts)
+    ]
     got = ask([name], post_all("/v1/generate", bodies))
     alone = api.load(models / name, "cpu")
     for body, answer in zip(bodies, got, strict=True):
         [result] = answer["results"]
-        assert result["text"] == alone.generate(body["prompt"], 12, temperature=0.9, seed=body["seed"]).text
+        assert (
+            result["text"]
+            == alone.generate(body["prompt"], 12, temperature=0.9, seed=body["seed"]).text
+        )
         assert (result["tokens"], result["finished"]) == (12, False)
 
 
 @pytest.mark.parametrize("name", ["words", "lstm"])
 def test_a_stream_has_the_same_text_in_pieces(models: Path, ask: Any, name: str) -> None:
     async def work(client: Any, service: Any) -> Any:
-        return await client.post("/v1/generate", json={"prompt": "the cat", "limit": 9, "temperature": 0, "stream": True})
+        return await client.post(
+            "/v1/generate", json={"prompt": "the cat", "limit": 9, "temperature": 0, "stream": True}
+        )
 
     got = ask([name], work)
     assert got.headers["content-type"].startswith("text/event-stream")
@@ -94,7 +111,10 @@ def test_labels_and_tags(models: Path, ask: Any) -> None:
         assert result["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
     [got] = ask(["labels", "tags"], post_all("/v1/tag", [{"text": ["the cats", "cats the cats"]}]))
     tagger = api.load(models / "tags", "cpu")
-    assert [one["tags"] for one in got["results"]] == [list(tagger.tag("the cats")), list(tagger.tag("cats the cats"))]
+    assert [one["tags"] for one in got["results"]] == [
+        list(tagger.tag("the cats")),
+        list(tagger.tag("cats the cats")),
+    ]
     assert got["results"][0]["words"] == ["the", "cats"]
 
 
@@ -107,7 +127,11 @@ def test_pictures_in_json_and_in_forms(models: Path, ask: Any, tmp_path: Path) -
             await client.post("/v1/caption", json={"image": encoded(), "beam": 2}),
             await client.post("/v1/caption", files=file, data={"beam": "2"}),
             await client.post(
-                "/v1/answer", json={"image": "data:image/png;base64," + encoded(), "question": "what color is it ?"}
+                "/v1/answer",
+                json={
+                    "image": "data:image/png;base64," + encoded(),
+                    "question": "what color is it ?",
+                },
             ),
             await client.post("/v1/answer", files=file, data={"question": "what color is it ?"}),
             await client.post("/v1/classify", json={"image": encoded()}),
@@ -120,9 +144,12 @@ def test_pictures_in_json_and_in_forms(models: Path, ask: Any, tmp_path: Path) -
     assert results[0] == results[1]
     assert results[2] == results[3]
     assert results[4] == results[5]
-    load = lambda name: api.load(models / name, "cpu")  # noqa: E731
+    load = lambda name: api.load(models / name, "cpu")
     assert results[0][0]["text"] == load("captions").caption(tmp_path / "seen.png", beam=2).text
-    assert results[2][0]["answer"] == load("questions").answer(tmp_path / "seen.png", "what color is it ?").answer
+    assert (
+        results[2][0]["answer"]
+        == load("questions").answer(tmp_path / "seen.png", "what color is it ?").answer
+    )
     assert results[4][0]["label"] == load("shapes").classify(tmp_path / "seen.png").label
 
 
@@ -130,8 +157,13 @@ def test_look_gives_the_document_of_the_view(models: Path, ask: Any) -> None:
     alone, text = api.load(models / "en-fr", "cpu"), SENTENCES[0]
     whole = alone.look(text)
     site = best_site(whole.sites)
-    bodies = [{"text": text, "look": {}}, {"text": text, "look": {"layer": site.name, "heads": [1], "rows": [1, 3]}}]
-    first, second = (answer["results"][0]["look"] for answer in ask(["en-fr"], post_all("/v1/translate", bodies)))
+    bodies = [
+        {"text": text, "look": {}},
+        {"text": text, "look": {"layer": site.name, "heads": [1], "rows": [1, 3]}},
+    ]
+    first, second = (
+        answer["results"][0]["look"] for answer in ask(["en-fr"], post_all("/v1/translate", bodies))
+    )
     expected = json.loads(whole.to_json())
     [shown] = [one for one in expected["sites"] if one["name"] == site.name]
     assert first["sites"] == [shown]
@@ -151,7 +183,10 @@ def test_look_of_the_other_tasks(models: Path, ask: Any) -> None:
             "caption": {"image": encoded()},
             "answer": {"image": encoded(), "question": "what color is it ?"},
         }
-        return [await client.post(f"/v1/{verb}", json={**body, "look": {"heads": [0]}}) for verb, body in bodies.items()]
+        return [
+            await client.post(f"/v1/{verb}", json={**body, "look": {"heads": [0]}})
+            for verb, body in bodies.items()
+        ]
 
     for one in ask(["labels", "words", "captions", "questions"], work):
         assert one.status_code == 200, one.text
@@ -164,7 +199,10 @@ def test_models_health_and_metrics(ask: Any) -> None:
     async def work(client: Any, service: Any) -> Any:
         await client.post("/v1/translate", json={"text": "the secret cat"})
         await client.get("/nowhere/secret")
-        return [await client.get(path) for path in ("/v1/models", "/health/live", "/health/ready", "/metrics")]
+        return [
+            await client.get(path)
+            for path in ("/v1/models", "/health/live", "/health/ready", "/metrics")
+        ]
 
     models, live, ready, metrics = ask(["en-fr", "words"], work)
     assert [one["id"] for one in models.json()["data"]] == ["en-fr", "words"]
@@ -175,7 +213,9 @@ def test_models_health_and_metrics(ask: Any) -> None:
     assert "secret" not in metrics.text
 
 
-def test_a_changed_folder_is_loaded_beside_the_old_one(models: Path, ask: Any, tmp_path: Path) -> None:
+def test_a_changed_folder_is_loaded_beside_the_old_one(
+    models: Path, ask: Any, tmp_path: Path
+) -> None:
     from serving_helpers import until
 
     from saccade.training.checkpoints import RunFolder
@@ -185,7 +225,9 @@ def test_a_changed_folder_is_loaded_beside_the_old_one(models: Path, ask: Any, t
         RunFolder(tmp_path, api.model_files(system)).save("here", system.model)
 
     put("en-fr")
-    before, after = (api.load(models / name, "cpu").translate(SENTENCES[0]).text for name in ("en-fr", "gru"))
+    before, after = (
+        api.load(models / name, "cpu").translate(SENTENCES[0]).text for name in ("en-fr", "gru")
+    )
     assert before != after
 
     async def work(client: Any, service: Any) -> None:
@@ -195,7 +237,9 @@ def test_a_changed_folder_is_loaded_beside_the_old_one(models: Path, ask: Any, t
 
         watching = asyncio.create_task(service.watch(0.05))
         assert await text() == before
-        (tmp_path / "here" / "manifest.json").write_text("{}")  # a copy that is not whole yet: the old model stays
+        (tmp_path / "here" / "manifest.json").write_text(
+            "{}"
+        )  # a copy that is not whole yet: the old model stays
         await asyncio.sleep(0.3)
         assert await text() == before
         put("gru")

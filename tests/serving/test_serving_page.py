@@ -34,7 +34,9 @@ def watched(browser: Any, url: str) -> Iterator[Watched]:
     made.check()
 
 
-def test_type_translate_hover_switch_head_save(models: Path, watched: Watched, tmp_path: Path) -> None:
+def test_type_translate_hover_switch_head_save(
+    models: Path, watched: Watched, tmp_path: Path
+) -> None:
     page = watched.open()
     page.locator("#text").press_sequentially(TEXT)
     page.get_by_role("button", name="Translate").click()
@@ -53,7 +55,9 @@ def test_type_translate_hover_switch_head_save(models: Path, watched: Watched, t
     assert weights(page) != before
     page.get_by_role("radio", name="head 1").click()
     shown_now = float(weights(page)[0].removesuffix(" %"))
-    assert abs(shown_now - 100 * site.weights[1, 1, 0]) < 0.6, "the second head's weight of the second word"
+    assert abs(shown_now - 100 * site.weights[1, 1, 0]) < 0.6, (
+        "the second head's weight of the second word"
+    )
 
     with page.expect_download() as saving:
         page.get_by_role("button", name="Save picture").click()
@@ -84,14 +88,19 @@ def test_a_model_without_attention_leaves_no_empty_view(watched: Watched) -> Non
     assert page.locator("#view > *").count() == 0
 
 
-def test_a_link_holds_the_input_and_history_stays_in_the_browser(watched: Watched, url: str) -> None:
+def test_a_link_holds_the_input_and_history_stays_in_the_browser(
+    watched: Watched, url: str
+) -> None:
     page = watched.open()
     page.locator("#examples button").first.click()
     ready(page)
     text, answer = page.locator("#text").input_value(), page.locator(".output").inner_text()
     again = watched.open(page.url.removeprefix(url + "/"))
     ready(again)
-    assert (again.locator("#text").input_value(), again.locator(".output").inner_text()) == (text, answer)
+    assert (again.locator("#text").input_value(), again.locator(".output").inner_text()) == (
+        text,
+        answer,
+    )
 
     page.fill("#text", "a dog")
     page.locator("#go").click()
@@ -150,7 +159,10 @@ def test_the_worked_example_follows_the_mouse_and_the_keys(watched: Watched) -> 
     told = page.locator("#explains")
     assert told.inner_text().startswith("'the' looks at 'cat' with e^(")
     assert told.inner_text().endswith(f"= {expected.weights[0][1]:.4f}")
-    assert page.locator("td.used").evaluate_all("all => all.map((one) => one.dataset.name)") == ["scores"] * 5
+    assert (
+        page.locator("td.used").evaluate_all("all => all.map((one) => one.dataset.name)")
+        == ["scores"] * 5
+    )
     cells.first.focus()
     page.keyboard.press("ArrowDown")
     assert told.inner_text().startswith("'cat' looks at 'the'")

@@ -17,14 +17,22 @@ from saccade.experiments.runner import Context, Prepared
 from saccade.studies.tables.frequencies import Frequencies, control, measure_frequencies
 
 ROOT = Path(__file__).parents[2]
-FAMILIES = {"causal": "transformer-decoder", "masked": "transformer-encoder", "denoising": "transformer"}
+FAMILIES = {
+    "causal": "transformer-decoder",
+    "masked": "transformer-encoder",
+    "denoising": "transformer",
+}
 
 
 @pytest.mark.parametrize("objective", FAMILIES)
 def test_the_control_is_the_loss_of_counted_words(tmp_path: Path, objective: str) -> None:
     recipe = {
         "task": "language-modelling",
-        "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 30, "dev": 8, "test": 2}},
+        "data": {
+            "train": "phrasebook:train",
+            "dev": "phrasebook:dev",
+            "phrasebook": {"train": 30, "dev": 8, "test": 2},
+        },
         "vocabulary": {"kind": "words", "lowercase": True},
         "language": {"objective": objective, "block": 12},
         "model": {"family": FAMILIES[objective], "dim": 8, "hidden": 8, "depth": 1, "heads": 1},
@@ -39,19 +47,31 @@ def test_the_control_is_the_loss_of_counted_words(tmp_path: Path, objective: str
     asked = [word for plan in work.epoch(0) for word in targets(work.batch(plan))]
     counts = Counter(word for word in asked if objective != "denoising" or word < words)
     known = words if objective == "denoising" else size
-    dev = [word for start in work.dev.starts(0) for word in targets(task.objective.batch(work.dev.blocks([start], 0)))]
+    dev = [
+        word
+        for start in work.dev.starts(0)
+        for word in targets(task.objective.batch(work.dev.blocks([start], 0)))
+    ]
     if objective == "denoising":
         assert max(dev) >= words, "there are marks"
-    losses = [math.log((sum(counts.values()) + known) / (counts[word] + 1)) for word in dev if word < known]
+    losses = [
+        math.log((sum(counts.values()) + known) / (counts[word] + 1))
+        for word in dev
+        if word < known
+    ]
     assert found == pytest.approx(sum(losses) / len(dev), rel=1e-6)
 
 
 def test_the_control_of_the_recorded_modifications_is_the_loss_of_counted_words() -> None:
     """5.17 in benchmarks/systems.yaml: each target word of the dev pairs by its count among those of training."""
-    template = yaml.safe_load((ROOT / "benchmarks" / "systems.yaml").read_text(encoding="utf-8"))["modifications"]
+    template = yaml.safe_load((ROOT / "benchmarks" / "systems.yaml").read_text(encoding="utf-8"))[
+        "modifications"
+    ]
     [claim], [line, _] = template["shows"], template["record"]
     command = shlex.split(line)
-    overrides = [word for word in command if "=" in word and not word.startswith("model.modification")]
+    overrides = [
+        word for word in command if "=" in word and not word.startswith("model.modification")
+    ]
     _, work = Prepared()(read_recipe(command[1], overrides))
     counts = Counter(word for plan in work.epoch(0) for word in targets(work.batch(plan)))  # type: ignore[attr-defined]
     dev = [word for one in work.dev for word in (*one.target, work.task.target.eos)]  # type: ignore[attr-defined]

@@ -37,7 +37,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(module.UPDATES, "tiny", 2)  # type: ignore[attr-defined]
     monkeypatch.setitem(family_tasks.Entailment.updates, "tiny", (2, 2))  # type: ignore[arg-type]
     monkeypatch.setitem(equal_budgets.Lstm.minutes, "tiny", 0.001)  # type: ignore[arg-type]
-    monkeypatch.setattr(forecast, "measure", lambda model, loss, updates, *_: Cost(1, 1e6, 1e-3, updates, slowest=1e-3))
+    monkeypatch.setattr(
+        forecast,
+        "measure",
+        lambda model, loss, updates, *_: Cost(1, 1e6, 1e-3, updates, slowest=1e-3),
+    )
 
 
 def parameters(model: dict[str, Any], *vocabularies: int) -> int:
@@ -79,15 +83,23 @@ def test_each_barrier_lacks_one_part(tmp_path: Path) -> None:
     study: Any = STUDIES["barriers"]("tiny", tmp_path)
     whole = parameters(study.model("whole"), 50, 60)
     d, h = 32, 64
-    assert whole - parameters(study.model("no-mlp"), 50, 60) == 2 * (d * h + h + h * d + d + 2 * d)  # two MLPs and their norms
+    assert whole - parameters(study.model("no-mlp"), 50, 60) == 2 * (
+        d * h + h + h * d + d + 2 * d
+    )  # two MLPs and their norms
     assert (
         whole - parameters(study.model("no-norm"), 50, 60) == 2 * d * 7
     )  # two in the encoder, three in the decoder, two at the ends
-    assert parameters(study.model("no-residual"), 50, 60) == parameters(study.model("no-position"), 50, 60) == whole
+    assert (
+        parameters(study.model("no-residual"), 50, 60)
+        == parameters(study.model("no-position"), 50, 60)
+        == whole
+    )
     assert {job.do for job in study.plan(("no-causal-mask",), 1)} == {lecture_claims.train_unmasked}
 
 
-def test_without_the_causal_mask_training_sees_the_words_to_come_and_use_does_not(tmp_path: Path) -> None:
+def test_without_the_causal_mask_training_sees_the_words_to_come_and_use_does_not(
+    tmp_path: Path,
+) -> None:
     job = STUDIES["barriers"]("tiny", tmp_path).plan(("no-causal-mask",), 1)[0]
     seen = list[Any]()
 
@@ -151,7 +163,12 @@ MEMORIES: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize("family", MEMORIES)
 def test_a_shuffled_memory_is_shuffled_and_unnoticed(family: str) -> None:
     torch.manual_seed(0)
-    model: Any = Builder({"family": family, **MEMORIES[family][0], "dropout": 0.0}).make(Seq2Seq, 12, 12).double().eval()
+    model: Any = (
+        Builder({"family": family, **MEMORIES[family][0], "dropout": 0.0})
+        .make(Seq2Seq, 12, 12)
+        .double()
+        .eval()
+    )
     order = torch.tensor([2, 0, 3, 1])
     plain = model(SOURCE, LENGTHS, TARGET)
     state = model.start(SOURCE, LENGTHS)
@@ -159,29 +176,54 @@ def test_a_shuffled_memory_is_shuffled_and_unnoticed(family: str) -> None:
         torch.testing.assert_close(model(SOURCE, LENGTHS, TARGET), plain)
         moved = model.start(SOURCE, LENGTHS)
     key, there = (
-        (one.caches[0].memory.key if family == "transformer" else one.keys[0] if family == "convs2s" else one.key)
+        (
+            one.caches[0].memory.key
+            if family == "transformer"
+            else one.keys[0]
+            if family == "convs2s"
+            else one.key
+        )
         for one in (state, moved)
     )
     torch.testing.assert_close(there, key.index_select(-2, order))
     assert not torch.allclose(there, key)
     torch.testing.assert_close(
-        model.start(SOURCE, LENGTHS).caches[0].memory.key if family == "transformer" else model(SOURCE, LENGTHS, TARGET),
+        model.start(SOURCE, LENGTHS).caches[0].memory.key
+        if family == "transformer"
+        else model(SOURCE, LENGTHS, TARGET),
         key if family == "transformer" else plain,
     )
-    assert not torch.allclose(model(SOURCE[:, order], LENGTHS, TARGET), plain), "these read the source in its order"
+    assert not torch.allclose(model(SOURCE[:, order], LENGTHS, TARGET), plain), (
+        "these read the source in its order"
+    )
 
 
 def test_a_local_window_notices_and_a_transformer_without_positions_notices_nothing() -> None:
     torch.manual_seed(0)
     order = torch.tensor([2, 0, 3, 1])
-    local: Any = {"family": "luong", "dim": 8, "hidden": 8, "dropout": 0.0, "window": {"name": "predicted", "reach": 1}}
+    local: Any = {
+        "family": "luong",
+        "dim": 8,
+        "hidden": 8,
+        "dropout": 0.0,
+        "window": {"name": "predicted", "reach": 1},
+    }
     model: Any = Builder(local).make(Seq2Seq, 12, 12).double().eval()
     plain = model(SOURCE, LENGTHS, TARGET)
     with shuffling.shuffled_memory(model, order):
         assert not torch.allclose(model(SOURCE, LENGTHS, TARGET), plain)
-    blind: Any = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "position_embedding": "none"}
+    blind: Any = {
+        "family": "transformer",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 2,
+        "position_embedding": "none",
+    }
     model = Builder(blind).make(Seq2Seq, 12, 12).double().eval()
-    torch.testing.assert_close(model(SOURCE[:, order], LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET))
+    torch.testing.assert_close(
+        model(SOURCE[:, order], LENGTHS, TARGET), model(SOURCE, LENGTHS, TARGET)
+    )
 
 
 def test_the_largest_difference_is_of_what_may_happen() -> None:
@@ -202,14 +244,26 @@ def test_rows_share_a_pretrained_model(tmp_path: Path) -> None:
 
 def tiny_rows(name: str) -> list[str]:
     """One row that shows what is special about a table."""
-    return {"barriers": ["no-causal-mask"], "norms": ["batch-before"], "hard": ["hard"], "shuffle": ["transformer"]}.get(
-        name, {"lstm": ["transformer-40k"], "entailment": ["pretrained-few"], "tasks": ["tagging-rnn"]}.get(name, [])
+    return {
+        "barriers": ["no-causal-mask"],
+        "norms": ["batch-before"],
+        "hard": ["hard"],
+        "shuffle": ["transformer"],
+    }.get(
+        name,
+        {
+            "lstm": ["transformer-40k"],
+            "entailment": ["pretrained-few"],
+            "tasks": ["tagging-rnn"],
+        }.get(name, []),
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_is_one_command_and_one_result_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_is_one_command_and_one_result_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = run_cli("table", name, "--only", *(tiny_rows(name) or list(STUDIES[name]("tiny", tmp_path / "x").rows())[:1]),
                    "--out", "out", "--result", f"claim-{name}")  # fmt: skip
@@ -226,18 +280,27 @@ def make_metric(values: dict[str, float]) -> Callable[..., dict[str, float]]:
 def test_a_task_names_its_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(family_tasks, "train", make_metric({"perplexity": 7.5, "accuracy": 90.0}))
     study = STUDIES["tasks"]("tiny", tmp_path)
-    for row, metric, score in (("language-rnn", "perplexity", 7.5), ("sentiment-transformer", "accuracy", 90.0)):
+    for row, metric, score in (
+        ("language-rnn", "perplexity", 7.5),
+        ("sentiment-transformer", "accuracy", 90.0),
+    ):
         found = family_tasks.train_and_name(study.plan((row,), 1)[0], Context())
         assert (found["metric"], found["score"]) == (metric, score)
 
 
-def test_a_result_file_says_which_rows_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_file_says_which_rows_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     study = STUDIES["heads"]("tiny", tmp_path / "out")
     done, broken = study.plan((), 1)
     done.write({"final_loss": 1.5})
     study_table.record(
-        study_table.collect(study, [done, broken], {broken.name: "the loss became nan at update 20; try less"}), "mine", 1
+        study_table.collect(
+            study, [done, broken], {broken.name: "the loss became nan at update 20; try less"}
+        ),
+        "mine",
+        1,
     )
     content = json.loads((tmp_path / "benchmarks" / "results" / "mine.json").read_text())
     assert content["figures"] == {"1.final_loss": [1.5]}

@@ -34,7 +34,9 @@ def test_every_position_that_a_decoder_takes_has_a_row() -> None:
 
 def test_accuracy_and_loss_at_each_length_and_the_same_again() -> None:
     settings = {**SMALL, **recall_lengths.every_position(16)["rotary"]}
-    one, again, other = (recall_lengths.train_and_test(settings, 16, seed, updates=2) for seed in (0, 0, 1))
+    one, again, other = (
+        recall_lengths.train_and_test(settings, 16, seed, updates=2) for seed in (0, 0, 1)
+    )
     assert one == again
     assert one != other
     assert one["error"] == ""
@@ -46,10 +48,14 @@ def test_accuracy_and_loss_at_each_length_and_the_same_again() -> None:
 
 
 def test_a_learned_table_ends_and_the_row_says_so() -> None:
-    found = recall_lengths.train_and_test({**SMALL, **recall_lengths.every_position(16)["learned"]}, 16, updates=1)
+    found = recall_lengths.train_and_test(
+        {**SMALL, **recall_lengths.every_position(16)["learned"]}, 16, updates=1
+    )
     assert found["error"].startswith("position 23 is beyond the learned table of 16")
     assert found["recall_1"] is not None
-    assert {found[f"{what}_{n}"] for what in ("recall", "recall_loss") for n in ("1.5", "4")} == {None}
+    assert {found[f"{what}_{n}"] for what in ("recall", "recall_loss") for n in ("1.5", "4")} == {
+        None
+    }
 
 
 def test_what_is_asked_of_a_model() -> None:
@@ -57,16 +63,28 @@ def test_what_is_asked_of_a_model() -> None:
     tokens, target = recall_lengths.draw_random(3, 20, chance)
     assert tokens.unique().numel() <= recall_lengths.SYMBOLS
     for t in range(20):
-        expected = tokens[:, t - recall_lengths.BACK].tolist() if t >= recall_lengths.BACK else [recall_lengths.IGNORED] * 3
+        expected = (
+            tokens[:, t - recall_lengths.BACK].tolist()
+            if t >= recall_lengths.BACK
+            else [recall_lengths.IGNORED] * 3
+        )
         assert target[:, t].tolist() == expected
-    with pytest.raises(SaccadeError, match="expected a length of at least 16 and an update, got 8 and 1; give more"):
+    with pytest.raises(
+        SaccadeError, match="expected a length of at least 16 and an update, got 8 and 1; give more"
+    ):
         recall_lengths.train_and_test(SMALL, 8, updates=1)
 
 
 @pytest.mark.slow
 def test_positions_are_learned_and_some_carry_beyond_the_training() -> None:
-    rows, small = recall_lengths.every_position(32), {"dim": 64, "hidden": 128, "depth": 2, "heads": 2}
-    rotary, none = (recall_lengths.train_and_test({**small, **rows[name]}, 32, 0, 150) for name in ("rotary", "none"))
+    rows, small = (
+        recall_lengths.every_position(32),
+        {"dim": 64, "hidden": 128, "depth": 2, "heads": 2},
+    )
+    rotary, none = (
+        recall_lengths.train_and_test({**small, **rows[name]}, 32, 0, 150)
+        for name in ("rotary", "none")
+    )
     assert rotary["recall_1"] > 95
     assert rotary["recall_2"] > 80
     assert none["recall_1"] < 40

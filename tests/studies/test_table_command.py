@@ -33,7 +33,9 @@ def few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
 def answer(job: Job, context: Context) -> dict[str, float]:
     """A job that needs no training."""
     (job.out / "calls").mkdir(exist_ok=True)
-    (job.out / "calls" / f"{job.row}-{os.getpid()}-{len(list((job.out / 'calls').iterdir()))}").touch()
+    (
+        job.out / "calls" / f"{job.row}-{os.getpid()}-{len(list((job.out / 'calls').iterdir()))}"
+    ).touch()
     if job.settings.get("fails"):
         raise ValueError("as it should")
     if job.settings.get("dies"):
@@ -49,7 +51,11 @@ class Small(Study):
     """Four rows with numbers made by hand."""
 
     name, main, drawn = "small", "loss", ("loss",)
-    columns = (Column("loss", "final loss", 2, "loss"), Column("bytes", "memory (MiB)", 0, unit=2**20), Column("never", "never"))
+    columns = (
+        Column("loss", "final loss", 2, "loss"),
+        Column("bytes", "memory (MiB)", 0, unit=2**20),
+        Column("never", "never"),
+    )
     paper_columns = {"loss": "paper: loss", "other": "other"}  # noqa: RUF012
     paper = "A paper"
     honest = "Four numbers show nothing."
@@ -73,11 +79,15 @@ def fill(study: Small, **rows: list[float]) -> list[Job]:
     return jobs
 
 
-def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(study_table, "FEWEST", 3)
     study = Small("tiny", tmp_path)
     jobs = fill(study, a=[1.0, 2.0], b=[3.0], c=[4.0])
-    made = study_table.collect(study, [*jobs, *study.jobs("d", 1)], {study.jobs("d", 1)[0].name: "it broke"})
+    made = study_table.collect(
+        study, [*jobs, *study.jobs("d", 1)], {study.jobs("d", 1)[0].name: "it broke"}
+    )
     assert study_table.as_csv(made).splitlines() == [
         "row,title,loss,loss_spread,loss_seeds,bytes,bytes_spread,bytes_seeds,paper_loss",
         "a,Row A,1.5,0.7071067811865476,2,3.0,0.0,2,1.0",
@@ -100,7 +110,10 @@ def test_a_table_is_also_written_of_nothing_and_has_pictures_of_something(
 ) -> None:
     monkeypatch.setattr(study_table, "FEWEST", 3)
     study = Small("tiny", tmp_path)
-    assert study_table.write(study_table.collect(study, study.jobs("a", 1), {}), 1) == ["table.csv", "table.md"]
+    assert study_table.write(study_table.collect(study, study.jobs("a", 1), {}), 1) == [
+        "table.csv",
+        "table.md",
+    ]
     assert "a, loss, seed 0: not run yet" in (tmp_path / "table.md").read_text()
     fill(study, a=[1.0], b=[3.0], c=[4.0])
     files = study_table.write(study_table.collect(study, [], {}), 1)
@@ -108,7 +121,9 @@ def test_a_table_is_also_written_of_nothing_and_has_pictures_of_something(
     assert (tmp_path / "loss-paper.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_plan_has_every_stage_and_the_baseline_as_many_seeds_as_the_paper(tmp_path: Path) -> None:
+def test_the_plan_has_every_stage_and_the_baseline_as_many_seeds_as_the_paper(
+    tmp_path: Path,
+) -> None:
     study = STUDIES["modifications"]("tiny", tmp_path)
     tried = ["pre-norm, loss-rate-0.002, seed 0", "pre-norm, loss-rate-0.008, seed 0"]
     assert [job.label for job in study.plan(["vanilla", "geglu"], 2)[:2]] == tried
@@ -128,10 +143,15 @@ def test_the_plan_has_every_stage_and_the_baseline_as_many_seeds_as_the_paper(tm
         "depth": 2,
         "heads": 6,
     }
-    assert jobs[0].settings["training"]["evaluate_every"] * 8 == jobs[0].settings["training"]["updates"]
+    assert (
+        jobs[0].settings["training"]["evaluate_every"] * 8
+        == jobs[0].settings["training"]["updates"]
+    )
     assert len({job.folder for job in jobs}) == 12
     small = STUDIES["modifications"]("small", tmp_path)
-    assert len(small.plan(["vanilla", "geglu"], 1)) == 2 * 5 + 5 * 3 + 3 + 1, "the sweep, two rows, and the control"
+    assert len(small.plan(["vanilla", "geglu"], 1)) == 2 * 5 + 5 * 3 + 3 + 1, (
+        "the sweep, two rows, and the control"
+    )
 
 
 def test_rows_with_equal_residuals_share_a_learning_rate(tmp_path: Path) -> None:
@@ -149,7 +169,11 @@ def test_rows_with_equal_residuals_share_a_learning_rate(tmp_path: Path) -> None
         "universal": "gru-gate",
         "weighted": "weighted",
     }
-    rates = {tuple(one.name for one in job.reads) for job in study.plan((), 1) if job.stage == "loss" and job.reads}
+    rates = {
+        tuple(one.name for one in job.reads)
+        for job in study.plan((), 1)
+        if job.stage == "loss" and job.reads
+    }
     assert len(rates) == 7
 
 
@@ -171,7 +195,9 @@ def test_changed_settings_are_another_job_and_finished_ones_are_known(tmp_path: 
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_jobs_run_once_a_failure_stops_those_that_need_it_and_one_that_was_killed_runs_again(tmp_path: Path, count: int) -> None:
+def test_jobs_run_once_a_failure_stops_those_that_need_it_and_one_that_was_killed_runs_again(
+    tmp_path: Path, count: int
+) -> None:
     good = Job("good", "one", 0, answer, {"loss": 1, "dies": count - 1}, tmp_path)
     bad = Job("bad", "one", 0, answer, {"loss": 1, "fails": True}, tmp_path)
     needs_bad = Job("next", "two", 0, answer, {"loss": 1}, tmp_path, (bad,))
@@ -179,7 +205,10 @@ def test_jobs_run_once_a_failure_stops_those_that_need_it_and_one_that_was_kille
     alone = Job("alone", "one", 0, answer, {"loss": 1}, tmp_path, alone=True)
     queue = Queue([needs_bad, any_of, alone, good, bad], Board())
     run(queue, count, 1, "here")
-    assert queue.failed == {bad.name: "ValueError: as it should", needs_bad.name: "bad, one, seed 0 failed"}
+    assert queue.failed == {
+        bad.name: "ValueError: as it should",
+        needs_bad.name: "bad, one, seed 0 failed",
+    }
     assert all(job.done for job in (good, any_of, alone))
     assert len(list((tmp_path / "calls").iterdir())) == 4 + (count - 1)
 
@@ -195,7 +224,9 @@ def test_a_row_whose_process_died_twice_has_failed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_hangs_is_ended_and_the_others_run(tmp_path: Path) -> None:
-    hangs = Job("hangs", "one", 0, answer, {"loss": 1, "sleeps": 600}, tmp_path, alone=True, limit=1.0)
+    hangs = Job(
+        "hangs", "one", 0, answer, {"loss": 1, "sleeps": 600}, tmp_path, alone=True, limit=1.0
+    )
     other, third = (Job(row, "one", 0, answer, {"loss": 1}, tmp_path) for row in ("other", "third"))
     queue = Queue([hangs, other, third], Board())
     run(queue, 2, 1, "here")
@@ -205,7 +236,10 @@ def test_a_job_that_hangs_is_ended_and_the_others_run(tmp_path: Path) -> None:
 
 
 def test_nothing_runs_beside_what_is_timed(tmp_path: Path) -> None:
-    plain, timed = (Job(row, "one", 0, answer, {"loss": 1}, tmp_path, alone=row == "timed") for row in ("plain", "timed"))
+    plain, timed = (
+        Job(row, "one", 0, answer, {"loss": 1}, tmp_path, alone=row == "timed")
+        for row in ("plain", "timed")
+    )
     late = Job("late", "two", 0, answer, {"loss": 1}, tmp_path, (plain,), alone=True)
     queue = Queue([plain, late, timed], Board())
     assert queue.take() is timed
@@ -218,7 +252,9 @@ def test_nothing_runs_beside_what_is_timed(tmp_path: Path) -> None:
     assert queue.take() is late
 
 
-def test_a_clean_stop_is_an_interruption_with_the_code_of_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_stop_is_an_interruption_with_the_code_of_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopped(job: Job, context: Context) -> str:
         raise runner.Stopped(signal.SIGTERM, 3)
 
@@ -251,16 +287,25 @@ assert not queue.failed and all(job.done for job in jobs), queue.failed
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    sentence = error_of(lambda: run(Queue([Job("a", "one", 0, answer, {}, tmp_path)], Board()), 2, 1, "ray"))
-    assert sentence == "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'"
+    sentence = error_of(
+        lambda: run(Queue([Job("a", "one", 0, answer, {}, tmp_path)], Board()), 2, 1, "ray")
+    )
+    assert (
+        sentence
+        == "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'"
+    )
 
 
 def test_a_folder_is_one_tables_alone(tmp_path: Path) -> None:
     claim(tmp_path / "mine", "modifications", "tiny")
     claim(tmp_path / "mine", "modifications", "tiny")
-    assert "contains the table modifications at scale tiny" in error_of(lambda: claim(tmp_path / "mine", "efficient", "tiny"))
+    assert "contains the table modifications at scale tiny" in error_of(
+        lambda: claim(tmp_path / "mine", "efficient", "tiny")
+    )
     (tmp_path / "file").touch()
-    assert "contains other files and no table" in error_of(lambda: claim(tmp_path, "efficient", "tiny"))
+    assert "contains other files and no table" in error_of(
+        lambda: claim(tmp_path, "efficient", "tiny")
+    )
     assert "is a file" in error_of(lambda: claim(tmp_path / "file", "efficient", "tiny"))
 
 
@@ -268,7 +313,10 @@ def test_a_folder_is_one_tables_alone(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["modification"], "no table named 'modification'; did you mean 'modifications'?"),
-        (["modifications", "--only", "vanila"], "has no row named 'vanila'; did you mean 'vanilla'?"),
+        (
+            ["modifications", "--only", "vanila"],
+            "has no row named 'vanila'; did you mean 'vanilla'?",
+        ),
         (["modifications", "--seeds", "0"], "greater than or equal to 1"),
         (["modifications", "--jobs", "0"], "greater than or equal to 1"),
         (["modifications", "--scale", "smal"], "no scale named 'smal'; did you mean 'small'?"),
@@ -276,7 +324,9 @@ def test_a_folder_is_one_tables_alone(tmp_path: Path) -> None:
         (["modifications", "--result", "A B"], "cannot name a result"),
     ],
 )
-def test_wrong_words_end_with_a_sentence_and_leave_no_folder(tmp_path: Path, words: list[str], sentence: str) -> None:
+def test_wrong_words_end_with_a_sentence_and_leave_no_folder(
+    tmp_path: Path, words: list[str], sentence: str
+) -> None:
     found = run_cli("table", *words, "--out", tmp_path / "out")
     assert found.code == 2
     assert sentence in " ".join(found.err.split())
@@ -287,7 +337,9 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     found = run_cli("table", "positions", "--out", tmp_path)
     assert found.code == 2
-    assert "contains other files and no table; choose an empty or new folder with --out" in found.err
+    assert (
+        "contains other files and no table; choose an empty or new folder with --out" in found.err
+    )
 
 
 def test_exponents_and_what_is_too_long() -> None:
@@ -296,16 +348,27 @@ def test_exponents_and_what_is_too_long() -> None:
     values = {512: 9.0, 1024: 1.0, 2048: 4.0, 4096: 16.0}
     assert exponent(values, {1024, 2048, 4096}) == pytest.approx(2)
     cpu = torch.device("cpu")
-    assert too_much(8192, values, dict.fromkeys(values, 1.0), cpu, 60.0) == "8,192 tokens would take about 64 s"
+    assert (
+        too_much(8192, values, dict.fromkeys(values, 1.0), cpu, 60.0)
+        == "8,192 tokens would take about 64 s"
+    )
     assert too_much(8192, values, dict.fromkeys(values, 1.0), cpu, 65.0) == ""
     assert "GiB" in too_much(8192, values, dict.fromkeys(values, 1e15), cpu, 65.0)
 
 
 @pytest.mark.parametrize(
     ("row", "layers", "sequential"),
-    [("full", 1, "1"), ("window", 2, "1"), ("convolution", 43, "1"), ("lstm", 1, "n"), ("linear", 1, "1")],
+    [
+        ("full", 1, "1"),
+        ("window", 2, "1"),
+        ("convolution", 43, "1"),
+        ("lstm", 1, "n"),
+        ("linear", 1, "1"),
+    ],
 )
-def test_paths_and_sequential_steps_are_counted_on_live_models(tmp_path: Path, row: str, layers: int, sequential: str) -> None:
+def test_paths_and_sequential_steps_are_counted_on_live_models(
+    tmp_path: Path, row: str, layers: int, sequential: str
+) -> None:
     """128 tokens: a window of 64 to each side needs two layers, a kernel of 7 reaches 3 further in each."""
     study = STUDIES["efficient"]("tiny", tmp_path)
     settings = study.model(row, 128, dim=16, hidden=16, heads=2, depth=1)  # type: ignore[attr-defined]
@@ -325,14 +388,25 @@ def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from saccade.studies.tables import narang
 
     monkeypatch.setitem(narang.UPDATES, "tiny", {"loss": 2, "sst2": 2, "bleu": 2})
-    monkeypatch.setattr(forecast, "measure", lambda *_: Cost(1, 1e6, 1e-3, 2, slowest=1e-3))  # the real one takes seconds
+    monkeypatch.setattr(
+        forecast, "measure", lambda *_: Cost(1, 1e6, 1e-3, 2, slowest=1e-3)
+    )  # the real one takes seconds
 
 
 @pytest.mark.slow
 def test_a_stopped_table_continues_and_a_second_start_repeats_nothing(
     tmp_path: Path, tiny_table: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["table", "modifications", "--only", "vanilla", "rms-norm", "--out", tmp_path / "out", "--json"]
+    words = [
+        "table",
+        "modifications",
+        "--only",
+        "vanilla",
+        "rms-norm",
+        "--out",
+        tmp_path / "out",
+        "--json",
+    ]
     real, begun = runner.perform, list[str]()
 
     def third_is_stopped(job: Job, context: Context) -> str:
@@ -356,9 +430,14 @@ def test_a_stopped_table_continues_and_a_second_start_repeats_nothing(
     assert (third.code, len(begun)) == (0, 12)
     assert "11 of them finished" in third.err
     content = json.loads(min(times).read_text())
-    assert {"parameters", "operations", "operations_per_update", "updates_per_second", "peak_memory_process", "bleu"} <= set(
-        content["values"]
-    )
+    assert {
+        "parameters",
+        "operations",
+        "operations_per_update",
+        "updates_per_second",
+        "peak_memory_process",
+        "bleu",
+    } <= set(content["values"])
     rows = (tmp_path / "out" / "table.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ["row", "vanilla", "rms-norm", "word-frequencies"]
 
@@ -380,7 +459,15 @@ def test_two_rows_in_processes_side_by_side(tmp_path: Path) -> None:
         "--json",
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    found = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=True)
+    found = subprocess.run(
+        words,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=True,
+    )
     assert json.loads(found.stdout)["rows"] == 2
     text = (tmp_path / "out" / "table.md").read_text()
     assert "loss at 4 L" in text

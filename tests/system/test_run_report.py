@@ -24,7 +24,13 @@ from support import run_cli, tiny_recipe
 RECIPE = tiny_recipe(
     data={"phrasebook": {"train": 60, "dev": 8, "test": 4}},
     model={"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.0},
-    training={"updates": 6, "tokens": 300, "evaluate_every": 3, "log_every": 1, "learning_rate": 0.01},
+    training={
+        "updates": 6,
+        "tokens": 300,
+        "evaluate_every": 3,
+        "log_every": 1,
+        "learning_rate": 0.01,
+    },
 )
 
 
@@ -47,7 +53,9 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.loads += [value for name, value in attrs if name in ("src", "href", "data", "action") and value]
+        self.loads += [
+            value for name, value in attrs if name in ("src", "href", "data", "action") and value
+        ]
         if tag in self.texts:
             self.texts[tag].append("")
 
@@ -73,7 +81,11 @@ def test_every_run_writes_its_curves_and_its_page(run: Path) -> None:
     found = check_page(page)
     heads = ["Metrics", "Curves", "Evaluations", "Samples"]
     assert found.texts["h2"][:4] == heads
-    assert [head for head in found.texts["h2"][4:] if not head.startswith("Attention: ")] == ["Data", "Settings", "Cost"]
+    assert [head for head in found.texts["h2"][4:] if not head.startswith("Attention: ")] == [
+        "Data",
+        "Settings",
+        "Cost",
+    ]
     assert sum(head.startswith("Attention: ") for head in found.texts["h2"]) == 2
     cells = found.texts["td"]
     dev = api.load(run).read("dev")
@@ -83,7 +95,12 @@ def test_every_run_writes_its_curves_and_its_page(run: Path) -> None:
         at = cells.index(pair.source)
         assert cells[at + 1] == pair.target, "the reference beside it"
         assert cells[at + 2] == run_report.cut(api.load(run).decode([pair.source])[0].text)
-    for name, value in {"examples, train": "60", "examples, dev": "8", "model.dim": "8", "training.updates": "6"}.items():
+    for name, value in {
+        "examples, train": "60",
+        "examples, dev": "8",
+        "model.dim": "8",
+        "training.updates": "6",
+    }.items():
         assert cells[cells.index(name) + 1] == value
     assert cells[cells.index("model.dim") + 2] == "256", "the default"
     assert "seed" not in cells, "what is as by default is not listed"
@@ -108,7 +125,11 @@ def test_the_command_makes_the_page_again_and_of_several_runs(run: Path, tmp_pat
     found = check_page((tmp_path / "both.html").read_text(encoding="utf-8"))
     assert found.texts["th"].count(str(other)) >= 4, "a column in every table"
     cells = found.texts["td"]
-    assert cells[cells.index("model.family") : cells.index("model.family") + 3] == ["model.family", "bahdanau", "fixed-context"]
+    assert cells[cells.index("model.family") : cells.index("model.family") + 3] == [
+        "model.family",
+        "bahdanau",
+        "fixed-context",
+    ]
     assert "training.updates" not in cells, "only what differs"
     assert (tmp_path / "both.png").exists()
 
@@ -128,7 +149,10 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     api.fit(made, run)
     (run / "run.json").write_text(json.dumps({"data": {evil: evil}, "cost": [evil]}))
     with (run / "log.jsonl").open("a") as file:
-        file.write(json.dumps({"update": 3, "loss": "x", "dev_loss": 1.0, f"dev_{evil}": 1.0}) + '\n{"update": {}}\n[1]\n{"up')
+        file.write(
+            json.dumps({"update": 3, "loss": "x", "dev_loss": 1.0, f"dev_{evil}": 1.0})
+            + '\n{"update": {}}\n[1]\n{"up'
+        )
     assert run_cli("report", run).code == 0
     found = check_page((run / "report.html").read_text(encoding="utf-8"))
     assert found.tags.count("img") == 1, "the curves"
@@ -139,7 +163,10 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 def test_what_cannot_be_reported_is_a_sentence(run: Path, tmp_path: Path) -> None:
     for words, sentence in (
-        ((tmp_path,), f"{tmp_path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote"),
+        (
+            (tmp_path,),
+            f"{tmp_path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote",
+        ),
         ((run, run), "several runs were given; name the page to write, such as --out runs.html"),
         ((run, "--out", tmp_path / "x.png"), "name a file ending in .html"),
     ):
@@ -169,7 +196,11 @@ def test_a_failing_picture_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _, ended = api.fit(RECIPE, tmp_path / "run", watcher=listening)
     assert ended.done
     assert not (tmp_path / "run" / "report.html").exists()
-    [note] = [note for note in listening.notes if note.startswith("note: no report was written (ModuleNotFoundError: ")]
+    [note] = [
+        note
+        for note in listening.notes
+        if note.startswith("note: no report was written (ModuleNotFoundError: ")
+    ]
     assert f"saccade report {tmp_path / 'run'}" in note
 
 
@@ -184,7 +215,9 @@ def test_a_stopped_run_has_curves_and_can_be_reported(tmp_path: Path) -> None:
 
 
 def test_without_the_data_the_page_has_no_samples_and_says_why(tmp_path: Path) -> None:
-    (tmp_path / "texts.tsv").write_text("a good film\tgood\na bad film\tbad\nfun\tgood\nno fun\tbad\n")
+    (tmp_path / "texts.tsv").write_text(
+        "a good film\tgood\na bad film\tbad\nfun\tgood\nno fun\tbad\n"
+    )
     made = {
         "task": "classification",
         "data": {"train": str(tmp_path / "texts.tsv"), "held_out": 0.5},

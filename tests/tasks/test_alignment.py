@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.tasks.text_scores import Link, alignment_error_rate, diagonal_links, links, word_weights
+from saccade.tasks.text_scores import (
+    Link,
+    alignment_error_rate,
+    diagonal_links,
+    links,
+    word_weights,
+)
 
 pairs = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8)
 
@@ -51,12 +57,17 @@ def test_the_error_rate_counts_over_all_sentences_and_no_links_twice() -> None:
 def test_the_diagonal_links_words_at_the_same_share_of_both_sentences() -> None:
     assert diagonal_links(3, 3) == [(0, 0), (1, 1), (2, 2)]
     assert diagonal_links(2, 4) == [(0, 0), (0, 1), (1, 2), (1, 3)]
-    assert diagonal_links(5, 2) == [(1, 0), (3, 1)]  # the middles of the halves, 1.25 and 3.75, lie in words 1 and 3
+    assert diagonal_links(5, 2) == [
+        (1, 0),
+        (3, 1),
+    ]  # the middles of the halves, 1.25 and 3.75, lie in words 1 and 3
     assert diagonal_links(4, 0) == []
 
 
 @given(pairs, pairs, pairs)
-def test_the_error_rate_stays_in_its_range_and_sure_is_possible(a: set[Link], s: set[Link], p: set[Link]) -> None:
+def test_the_error_rate_stays_in_its_range_and_sure_is_possible(
+    a: set[Link], s: set[Link], p: set[Link]
+) -> None:
     found = rate(a, s, p)
     assert 0.0 <= found <= 1.0
     assert found == rate(a, s, p | s)
@@ -81,13 +92,22 @@ def test_a_source_word_sums_its_pieces_and_a_target_word_averages_its_rows() -> 
     np.testing.assert_allclose(found, [[0.3, 0.7], [0.5, 0.45]])
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_word_weights_are_the_matrix_product_they_stand_for(rows: list[int], columns: list[int]) -> None:
-    weights = np.random.Generator(np.random.PCG64(len(rows) * 7 + len(columns))).random((len(rows) + 1, len(columns) + 1))
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+)
+def test_word_weights_are_the_matrix_product_they_stand_for(
+    rows: list[int], columns: list[int]
+) -> None:
+    weights = np.random.Generator(np.random.PCG64(len(rows) * 7 + len(columns))).random(
+        (len(rows) + 1, len(columns) + 1)
+    )
     into = (np.arange(max(columns) + 1)[:, None] == np.asarray(columns)).astype(float)
     out = (np.arange(max(rows) + 1)[:, None] == np.asarray(rows)).astype(float)
     out /= np.maximum(out.sum(1, keepdims=True), 1)
-    np.testing.assert_allclose(word_weights(weights, rows, columns), out @ weights[:-1, :-1] @ into.T, atol=1e-12)
+    np.testing.assert_allclose(
+        word_weights(weights, rows, columns), out @ weights[:-1, :-1] @ into.T, atol=1e-12
+    )
 
 
 def test_without_words_there_are_no_weights() -> None:

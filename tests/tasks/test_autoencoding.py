@@ -42,7 +42,14 @@ def recipe(folder: Path, *words: str, **more: Any) -> recipes.Recipe:
         "data": {"train": str(folder), "held_out": 0.25},
         "autoencoding": {"latent": 5, "width": 2, **more.pop("how", {})},
         "model": CNN,
-        "training": {"tokens": 4, "updates": 2, "warmup": 1, "evaluate_every": 1, "threads": 1, "watch": "psnr"},
+        "training": {
+            "tokens": 4,
+            "updates": 2,
+            "warmup": 1,
+            "evaluate_every": 1,
+            "threads": 1,
+            "watch": "psnr",
+        },
         "device": "cpu",
         **more,
     }
@@ -55,7 +62,9 @@ def test_a_folder_without_labels_is_read_and_pictures_keep_their_size(folder: Pa
     assert system.task.image_size == (20, 13)
     batch = work.batch(work.epoch(0)[0])
     assert torch.equal(batch.inputs[0], batch.target)
-    assert system.model(batch.inputs[0]).shape == batch.target.shape == (len(batch.lines), 3, 20, 13)
+    assert (
+        system.model(batch.inputs[0]).shape == batch.target.shape == (len(batch.lines), 3, 20, 13)
+    )
     assert system.model.latent(batch.inputs[0]).shape == (len(batch.lines), 5)
     assert "12 pictures" not in system.notes[0]
     assert system.notes[0].startswith("data: 9 pictures to train on")
@@ -87,10 +96,14 @@ def test_metrics_by_hand(folder: Path) -> None:
         errors.append(float((system.model(clean[None])[0] - clean).detach().square().mean()))
     found = system.evaluate("dev")
     assert found["loss"] == pytest.approx(sum(errors) / 3, rel=1e-5)
-    assert found["psnr"] == pytest.approx(sum(-10 * math.log10(one) for one in errors) / 3, rel=1e-5)
+    assert found["psnr"] == pytest.approx(
+        sum(-10 * math.log10(one) for one in errors) / 3, rel=1e-5
+    )
     pixels = [one.pixels.double().numpy() / 255 for one in work.dev]
     off = [float(((one - sum(pixels) / 3) ** 2).mean()) for one in pixels]
-    assert found["psnr_mean"] == pytest.approx(sum(-10 * math.log10(one) for one in off) / 3, rel=1e-5)
+    assert found["psnr_mean"] == pytest.approx(
+        sum(-10 * math.log10(one) for one in off) / 3, rel=1e-5
+    )
     sums, score = system.task.per_example(system.model, system.read("dev")).sums["psnr"]
     assert score(sums.sum(0)) == pytest.approx(found["psnr"], rel=1e-5)
 
@@ -103,7 +116,9 @@ def test_random_changes_are_made_to_both_sides(folder: Path) -> None:
     assert torch.equal(batch.inputs[0], batch.target)
     assert not torch.equal(batch.target, plain.batch(plan).target)
     wrong = error_of(lambda: api.prepared(recipe(folder, "data.augment={mixup: 0.5}")))
-    assert wrong == "data.augment.mixup and cutmix mix labels, and this task has none; leave them out"
+    assert (
+        wrong == "data.augment.mixup and cutmix mix labels, and this task has none; leave them out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,12 +133,16 @@ def test_random_changes_are_made_to_both_sides(folder: Path) -> None:
         ("training.watch=accuracy", "training.watch is 'accuracy'"),
     ],
 )
-def test_settings_without_effect_and_out_of_range_are_refused(folder: Path, word: str, sentence: str) -> None:
+def test_settings_without_effect_and_out_of_range_are_refused(
+    folder: Path, word: str, sentence: str
+) -> None:
     assert sentence in error_of(lambda: recipe(folder, word))
 
 
 def test_the_section_belongs_to_its_task(folder: Path) -> None:
-    wrong = error_of(lambda: recipes.recipe({"model": {"family": "luong"}, "autoencoding": {"latent": 3}}))
+    wrong = error_of(
+        lambda: recipes.recipe({"model": {"family": "luong"}, "autoencoding": {"latent": 3}})
+    )
     assert wrong == "autoencoding has no effect here: it is for task=autoencoding; leave it out"
     assert "make a matrix of" in error_of(
         lambda: api.prepared(recipe(folder, "autoencoding.latent=65536", "data.image_size=1024"))
@@ -149,7 +168,9 @@ def test_a_run_learns_can_be_loaded_and_makes_pictures(folder: Path, tmp_path: P
     assert one.save(tmp_path / "one.png").stat().st_size > 500
     assert "psnr" in one.save(tmp_path / "one.json").read_text()
     assert b"Before and after" in (tmp_path / "run" / "report.html").read_bytes()
-    assert "the noise is -1, expected 0 to 10" in error_of(lambda: system.reconstruct(folder, noise=-1))
+    assert "the noise is -1, expected 0 to 10" in error_of(
+        lambda: system.reconstruct(folder, noise=-1)
+    )
     again = saccade.load(tmp_path / "run", "cpu")
     assert again.reconstruct(folder / "0.png") == one
 
@@ -158,6 +179,11 @@ def test_a_classifier_starts_from_an_autoencoder(folder: Path, tmp_path: Path) -
     first = api.prepared(recipe(folder))[0]
     RunFolder(tmp_path, api.model_files(first)).save("first", first.model)
     labeled = [Pictured(Filed(folder / f"{n}.png"), "ab"[n % 2], n + 1) for n in range(8)]
-    values = {"task": "image-classification", "model": CNN, "training": {"tokens": 4}, "device": "cpu"}
+    values = {
+        "task": "image-classification",
+        "model": CNN,
+        "training": {"tokens": 4},
+        "device": "cpu",
+    }
     made = api.build({**values, "start_from": str(tmp_path / "first")}, labeled)
     assert torch.equal(made.model.body.embedding[0].weight, first.model.body.embedding[0].weight)

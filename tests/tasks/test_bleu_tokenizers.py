@@ -75,7 +75,9 @@ def test_a_missing_package_has_its_line_for_pip(name: str, monkeypatch: pytest.M
         raise RuntimeError if "mecab" in name else ImportError
 
     monkeypatch.setattr(sacrebleu, "BLEU", missing)
-    package = {"ja-mecab": "'sacrebleu[ja]'", "ko-mecab": "'sacrebleu[ko]'"}.get(name, "sentencepiece")
+    package = {"ja-mecab": "'sacrebleu[ja]'", "ko-mecab": "'sacrebleu[ko]'"}.get(
+        name, "sentencepiece"
+    )
     assert (
         error_of(lambda: bleu_metric(name))
         == f"the tokenizer {name} needs more packages; install them with: pip install {package}"
@@ -86,13 +88,17 @@ def test_names_are_those_of_sacrebleu() -> None:
     from sacrebleu.metrics.bleu import BLEU
 
     assert set(TOKENIZERS) - {"auto"} <= set(BLEU.TOKENIZERS)
-    assert error_of(lambda: bleu_metric("zhh")).startswith("no tokenizer for BLEU named 'zhh'; did you mean 'zh'?")
+    assert error_of(lambda: bleu_metric("zhh")).startswith(
+        "no tokenizer for BLEU named 'zhh'; did you mean 'zh'?"
+    )
     assert "data.tokenize is 'zhh'" in error_of(
         lambda: recipes.recipe({"model": {"family": "luong"}, "data": {"tokenize": "zhh"}})
     )
 
 
-def test_tokenized_text_is_scored_without_a_word_of_sacrebleus(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokenized_text_is_scored_without_a_word_of_sacrebleus(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         scores(["the cat sat ."] * 200, ["the cat sat ."] * 200)
     assert caplog.records == []
@@ -106,7 +112,9 @@ class Fixed(nn.Module):
         self.parameter = nn.Parameter(torch.zeros(1))
 
 
-def chinese(tokenize: str = "auto", watch: str = "bleu") -> tuple[recipes.Recipe, Translation, list[Pair]]:
+def chinese(
+    tokenize: str = "auto", watch: str = "bleu"
+) -> tuple[recipes.Recipe, Translation, list[Pair]]:
     recipe = recipes.recipe(
         {
             "data": {"tokenize": tokenize},
@@ -122,7 +130,9 @@ def chinese(tokenize: str = "auto", watch: str = "bleu") -> tuple[recipes.Recipe
 def test_the_best_model_is_chosen_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, task, pairs = chinese()
     work = task.work(recipe, pairs, pairs, torch.device("cpu"))
-    assert work.notes == ("BLEU on dev: the tokenizer zh is chosen for Han without spaces between words",)
+    assert work.notes == (
+        "BLEU on dev: the tokenizer zh is chosen for Han without spaces between words",
+    )
     outputs = [CHINESE[0].replace("公园", "学校"), *CHINESE[1:]]
     monkeypatch.setattr(Translation, "outputs", lambda *_: (outputs, 0))
     monkeypatch.setattr(Translation, "metrics", lambda *_: {"loss": 1.0})
@@ -148,7 +158,10 @@ def test_an_evaluation_takes_the_recipes_or_another(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Translation, "outputs", lambda *_: ([pair.source for pair in pairs], 0))
     rows = task.evaluate(Fixed(), turned, quarters=True)["by_length"]
     assert {row["unit"] for row in rows} == {"characters"}
-    assert (rows[0]["shortest"], rows[-1]["longest"]) == (min(map(len, CHINESE)), max(map(len, CHINESE)))
+    assert (rows[0]["shortest"], rows[-1]["longest"]) == (
+        min(map(len, CHINESE)),
+        max(map(len, CHINESE)),
+    )
 
 
 def test_lengths_are_in_characters_or_words() -> None:
@@ -157,7 +170,10 @@ def test_lengths_are_in_characters_or_words() -> None:
 
 
 def test_links_are_of_characters_where_no_spaces_are() -> None:
-    english, han = Vocabulary.train(["the nice weather"], "words"), Vocabulary.train(["天气很好"], "characters")
+    english, han = (
+        Vocabulary.train(["the nice weather"], "words"),
+        Vocabulary.train(["天气很好"], "characters"),
+    )
     source, target = english.encode("nice weather"), han.encode("天气好")
     weights = np.array([[0.1, 0.8, 0.1], [0.2, 0.7, 0.1], [0.7, 0.2, 0.1], [0, 0, 1]])
     assert word_links(weights, source, target, ("", "Han")) == [(1, 0), (1, 1), (0, 2)]

@@ -27,7 +27,13 @@ from saccade.training.loop import Watcher
 from support import error_of
 
 CNN = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 4}
-MODEL: dict[str, Any] = {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.0, "image_encoder": CNN}
+MODEL: dict[str, Any] = {
+    "family": "bahdanau",
+    "dim": 8,
+    "hidden": 8,
+    "dropout": 0.0,
+    "image_encoder": CNN,
+}
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
@@ -36,9 +42,19 @@ def recipe(where: Path | str = "shapes:train", **changed: Any) -> dict[str, Any]
     if where == "shapes:train":
         data = {"train": "shapes:train", "dev": "shapes:dev", "test": "shapes:test"}
         data["shapes"] = {"train": 24, "dev": 6, "test": 8, "size": 32}  # type: ignore[assignment]
-    training = {"updates": 6, "tokens": 100, "evaluate_every": 3, "checkpoint_every": 3, "learning_rate": 0.01, "threads": 1}
+    training = {
+        "updates": 6,
+        "tokens": 100,
+        "evaluate_every": 3,
+        "checkpoint_every": 3,
+        "learning_rate": 0.01,
+        "threads": 1,
+    }
     made = {"task": "captioning", "device": "cpu", "vocabulary": {"kind": "words"}, "model": MODEL}
-    made |= {"data": data | changed.pop("data", {}), "training": training | changed.pop("training", {})}
+    made |= {
+        "data": data | changed.pop("data", {}),
+        "training": training | changed.pop("training", {}),
+    }
     return made | changed
 
 
@@ -48,7 +64,12 @@ def colors(tmp_path: Path) -> Path:
     lines = []
     for (name, color), count in zip(COLORS.items(), (2, 1, 3), strict=True):
         Image.new("RGB", (24, 16), color).save(tmp_path / f"{name}.png")
-        lines.append({"image": f"{name}.png", "captions": [f"a {name} picture .", f"it is {name}", f"so {name} ,"][:count]})
+        lines.append(
+            {
+                "image": f"{name}.png",
+                "captions": [f"a {name} picture .", f"it is {name}", f"so {name} ,"][:count],
+            }
+        )
     path = tmp_path / "captions.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -60,7 +81,9 @@ def colors(tmp_path: Path) -> Path:
 def test_bleu_of_several_references_by_hand() -> None:
     references = ["The cat is on the mat .", "There is a cat on the mat ."]
     found = CaptionScores(["the cat sat on the mat"], [references]).metrics()
-    assert [found[f"bleu_{n}"] for n in (1, 2, 3, 4)] == pytest.approx([500 / 6, 100 * math.sqrt(0.5), 50.0, 0.0])
+    assert [found[f"bleu_{n}"] for n in (1, 2, 3, 4)] == pytest.approx(
+        [500 / 6, 100 * math.sqrt(0.5), 50.0, 0.0]
+    )
     assert ngram_counts(caption_words("the cat sat on the mat"), [caption_words(one) for one in references]) == [
         *(5, 3, 1, 0), *(6, 5, 4, 3), 6, 6,
     ]  # fmt: skip
@@ -71,14 +94,25 @@ def test_an_ngram_counts_as_often_as_the_reference_that_has_it_most() -> None:
 
 
 def test_the_closest_reference_is_the_length_and_of_two_the_shorter() -> None:
-    lengths = [ngram_counts(["a"] * 4, [["a"] * size for size in sizes])[-1] for sizes in ((3, 5), (5, 3), (7, 5), (4, 9))]
+    lengths = [
+        ngram_counts(["a"] * 4, [["a"] * size for size in sizes])[-1]
+        for sizes in ((3, 5), (5, 3), (7, 5), (4, 9))
+    ]
     assert lengths == [3, 3, 5, 4]
     short = CaptionScores(["a b c"], [["a b c d"]]).metrics()
     assert short["bleu_3"] == pytest.approx(100 * math.exp(1 - 4 / 3))
 
 
 def test_words_are_compared_in_lowercase_and_without_punctuation() -> None:
-    assert caption_words("A man 's T-shirt , and a `` dog '' . -- _") == ["a", "man", "s", "t-shirt", "and", "a", "dog"]
+    assert caption_words("A man 's T-shirt , and a `` dog '' . -- _") == [
+        "a",
+        "man",
+        "s",
+        "t-shirt",
+        "and",
+        "a",
+        "dog",
+    ]
     found = CaptionScores(["a dog", "a cat"], [["two dogs", "A dog ."], ["a dog"]])
     assert found.metrics()["exact"] == 50.0, "any of the references"
 
@@ -93,7 +127,9 @@ def test_bleu_is_that_of_sacrebleu_without_smoothing(rows: list[tuple[str, list[
     streams: Any = [[each[n] if n < len(each) else None for each in references] for n in range(3)]
     for n in (1, 2, 3, 4):
         peer = sacrebleu.BLEU(max_ngram_order=n, smooth_method="none", tokenize="none", force=True)
-        assert found.metrics()[f"bleu_{n}"] == pytest.approx(peer.corpus_score(outputs, streams).score)
+        assert found.metrics()[f"bleu_{n}"] == pytest.approx(
+            peer.corpus_score(outputs, streams).score
+        )
     assert found.metrics()["bleu"] == found.sacrebleu
     for name, (counts, score) in found.sums().items():
         assert score(counts.sum(0)) == pytest.approx(found.metrics()[name]), name
@@ -114,15 +150,21 @@ def test_cider_d_by_hand() -> None:
     found = CaptionScores(outputs, references)
     # 1-grams: red, dog (a: weight 0); 2-grams: a-red, red-dog; 3-grams: a-red-dog; no 4-grams
     same = (1 + 1 + 1 + 0) / 4
-    shorter = (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))  # dog of red, dog; a-dog is not in the output
+    shorter = (
+        (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))
+    )  # dog of red, dog; a-dog is not in the output
     other = (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))  # cat of black, cat
     assert found.cider[:, 0] == pytest.approx([10 * (same + shorter) / 2, 10 * other])
-    assert found.metrics()["cider"] == pytest.approx(100 * (10 * (same + shorter) / 2 + 10 * other) / 2)
+    assert found.metrics()["cider"] == pytest.approx(
+        100 * (10 * (same + shorter) / 2 + 10 * other) / 2
+    )
 
 
 @given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=2, max_size=5))
 def test_cider_d_is_that_of_the_coco_code(rows: list[tuple[str, list[str]]]) -> None:
-    scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer", reason="pip install pycocoevalcap")
+    scorer = pytest.importorskip(
+        "pycocoevalcap.cider.cider_scorer", reason="pip install pycocoevalcap"
+    )
     peer = scorer.CiderScorer()
     for output, references in rows:
         peer += (output, references)
@@ -133,7 +175,9 @@ def test_cider_d_is_that_of_the_coco_code(rows: list[tuple[str, list[str]]]) -> 
 
 
 def test_an_ngram_repeated_in_an_output_is_clipped_by_cider() -> None:
-    many, once = (CaptionScores([text, "z"], [["a b"], ["c d"]]).cider[0, 0] for text in ("a a a a", "a"))
+    many, once = (
+        CaptionScores([text, "z"], [["a b"], ["c d"]]).cider[0, 0] for text in ("a a a a", "a")
+    )
     assert many < once
 
 
@@ -142,12 +186,16 @@ def test_the_control_scores_each_caption_against_another_picture(colors: Path) -
     examples = system.read("train")
 
     class Perfect(Captioning):
-        def outputs(self, model: Any, given: Any, *more: Any, **search: Any) -> tuple[list[str], int]:
+        def outputs(
+            self, model: Any, given: Any, *more: Any, **search: Any
+        ) -> tuple[list[str], int]:
             return [one.captions[0] for one in given], 0
 
     system.task.__class__ = Perfect
     found = system.task.evaluate(system.model, examples)
-    moved = CaptionScores([examples[n].captions[0] for n in (1, 2, 0)], [one.captions for one in examples]).metrics()
+    moved = CaptionScores(
+        [examples[n].captions[0] for n in (1, 2, 0)], [one.captions for one in examples]
+    ).metrics()
     assert found["bleu_1"] == 100.0
     assert found["cider_other_picture"] == moved["cider"] < found["cider"]
     assert found["bleu_4_other_picture"] == moved["bleu_4"]
@@ -201,9 +249,13 @@ def test_each_caption_is_an_example_and_shares_its_picture(colors: Path) -> None
     assert set(work.evaluate(system.model)) == {"loss", "bleu"} == set(work.measures)
 
 
-def test_all_captions_are_references_in_an_evaluation(colors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_captions_are_references_in_an_evaluation(
+    colors: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     system = api.build(recipe(colors))
-    monkeypatch.setattr(Captioning, "outputs", lambda *_: (["it is red", "it is green", "so blue"], 0))
+    monkeypatch.setattr(
+        Captioning, "outputs", lambda *_: (["it is red", "it is green", "so blue"], 0)
+    )
     found = system.evaluate("test")
     assert (found["pictures"], round(found["exact"], 1)) == (3, 66.7)
     assert "nrefs:var|case:lc" in found["bleu_signature"]
@@ -214,14 +266,18 @@ def test_all_captions_are_references_in_an_evaluation(colors: Path, monkeypatch:
 
 
 def test_a_batch_has_captions_of_any_length() -> None:
-    _, work = prepared(api.recipes.recipe(recipe(data={"shapes": {"train": 200, "dev": 2, "test": 2, "size": 32}})))
+    _, work = prepared(
+        api.recipes.recipe(recipe(data={"shapes": {"train": 200, "dev": 2, "test": 2, "size": 32}}))
+    )
     examples = work.examples  # type: ignore[attr-defined]
     mean = round(sum(len(one.target) + 1 for one in examples) / len(examples))
     plans = work.epoch(0)
     assert sorted(n for plan in plans for n in plan) == list(range(200))
     assert {len(plan) for plan in plans[:-1]} <= {100 // (1 + mean), 200 % (100 // (1 + mean))}
     lengths = [{len(examples[n].target) for n in plan} for plan in plans]
-    assert sum(len(some) > 1 for some in lengths) > 0.9 * len(plans), "or norms of batches would tell the model when to end"
+    assert sum(len(some) > 1 for some in lengths) > 0.9 * len(plans), (
+        "or norms of batches would tell the model when to end"
+    )
     assert plans != work.epoch(1)
 
 
@@ -249,7 +305,9 @@ def test_a_position_is_on_an_object_when_its_middle_is() -> None:
     }
     assert {box: is_on(weights, (20, 20), box) for box in inside} == inside
     moved = {tuple(np.subtract(box, (2, 4, 2, 4)).tolist()): there for box, there in inside.items()}
-    assert {box: is_on(weights, (20, 20), box, (-4 / 20, -2 / 20)) for box in moved} == moved, "where the encoder looks"
+    assert {box: is_on(weights, (20, 20), box, (-4 / 20, -2 / 20)) for box in moved} == moved, (
+        "where the encoder looks"
+    )
 
 
 def test_a_box_moves_with_its_picture() -> None:
@@ -259,14 +317,18 @@ def test_a_box_moves_with_its_picture() -> None:
         made = np.array(fit(image, size).convert("L")) > 127
         rows, columns = np.nonzero(made)
         expected = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-        cut = np.clip(fit_box((20, 10, 30, 30), (40, 60), size), 0, [size[1], size[0], size[1], size[0]])
+        cut = np.clip(
+            fit_box((20, 10, 30, 30), (40, 60), size), 0, [size[1], size[0], size[1], size[0]]
+        )
         assert cut == pytest.approx(expected, abs=1), size
 
 
 def test_pointing_counts_the_words_that_the_model_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     system = api.build(recipe(data={"image_size": 20}))
     caption, words = "a small red circle", system.task.text
-    example = Captioned(Blank(), (caption,), 1, (Named((1, 2, 3), (10, 0, 20, 20)),))  # 20 × 40 is cut to x = 10 … 30
+    example = Captioned(
+        Blank(), (caption,), 1, (Named((1, 2, 3), (10, 0, 20, 20)),)
+    )  # 20 × 40 is cut to x = 10 … 30
     encoded = words.encode(caption)
     weights = np.zeros((4, 2, 2))
     weights[[0, 2, 3], 0, 0] = 1.0  # on the object, which fills the left half
@@ -306,11 +368,22 @@ def test_the_forced_pass_is_the_model_with_teacher_forcing() -> None:
         {"family": "fixed-context"},
         {"family": "transformer", "heads": 2, "depth": 2},
         {"normalize": "hard"},
-        {"image_encoder": {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "patch": 8}},
+        {
+            "image_encoder": {
+                "family": "vit",
+                "dim": 8,
+                "hidden": 8,
+                "depth": 1,
+                "heads": 2,
+                "patch": 8,
+            }
+        },
     ],
     ids=str,
 )
-def test_every_kind_of_captioner_trains_and_describes(model: dict[str, Any], tmp_path: Path) -> None:
+def test_every_kind_of_captioner_trains_and_describes(
+    model: dict[str, Any], tmp_path: Path
+) -> None:
     system, _ = api.fit(recipe(model={**MODEL, **model}), tmp_path / "run", watcher=Watcher())
     pictures = [one.image for one in system.read("test")]
     for how in ({}, {"beam": 3}, {"temperature": 1.0, "seed": 3}):
@@ -339,7 +412,15 @@ def test_every_kind_of_captioner_trains_and_describes(model: dict[str, Any], tmp
 @torch.no_grad()
 def test_an_rnn_knows_where_something_is_by_the_grid_embedding_alone(family: str) -> None:
     """Patches that know no positions, in another order: the same to a model without a grid embedding."""
-    patches = {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 1, "patch": 8, "grid_embedding": "none"}
+    patches = {
+        "family": "vit",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 1,
+        "patch": 8,
+        "grid_embedding": "none",
+    }
     images = torch.rand(1, 3, 16, 16)
     moved = torch.cat([images[..., 8:], images[..., :8]], -1)
     target, lengths = torch.tensor([[1, 5, 6]]), torch.tensor([1])
@@ -360,10 +441,14 @@ def test_hard_attention_learns_where_to_look(tmp_path: Path) -> None:
     ended, _ = api.fit(recipe(model=hard), tmp_path / "run", watcher=Watcher())
     changed = [
         name
-        for (name, one), (_, other) in zip(begun.model.named_parameters(), ended.model.named_parameters(), strict=True)
+        for (name, one), (_, other) in zip(
+            begun.model.named_parameters(), ended.model.named_parameters(), strict=True
+        )
         if "cross" in name and not torch.equal(one, other)
     ]
-    assert any("score" in name for name in changed), "with samples alone, only the estimator moves the score"
+    assert any("score" in name for name in changed), (
+        "with samples alone, only the estimator moves the score"
+    )
 
 
 # --- training
@@ -371,14 +456,20 @@ def test_hard_attention_learns_where_to_look(tmp_path: Path) -> None:
 
 def test_a_run_with_changed_pictures_resumes_bit_for_bit(tmp_path: Path) -> None:
     made = recipe(
-        data={"augment": {"flip": True, "crop": 2, "jitter": 0.2}}, training={"doubly_stochastic": 1.0, "dev_bleu": True}
+        data={"augment": {"flip": True, "crop": 2, "jitter": 0.2}},
+        training={"doubly_stochastic": 1.0, "dev_bleu": True},
     )
     api.fit(made, tmp_path / "whole", watcher=Watcher())
     half = {**made, "training": {**made["training"], "updates": 3}}
     api.fit(half, tmp_path / "parts", watcher=Watcher())
     api.fit(made, tmp_path / "parts", resume=True, watcher=Watcher())
-    api.fit({**made, "data": {**made["data"], "augment": {}}}, tmp_path / "plain", watcher=Watcher())
-    last = [(tmp_path / name / "last" / "model.safetensors").read_bytes() for name in ("whole", "parts", "plain")]
+    api.fit(
+        {**made, "data": {**made["data"], "augment": {}}}, tmp_path / "plain", watcher=Watcher()
+    )
+    last = [
+        (tmp_path / name / "last" / "model.safetensors").read_bytes()
+        for name in ("whole", "parts", "plain")
+    ]
     assert last[0] == last[1]
     assert last[0] != last[2]
     assert "dev_bleu" in (tmp_path / "whole" / "log.jsonl").read_text()
@@ -387,7 +478,9 @@ def test_a_run_with_changed_pictures_resumes_bit_for_bit(tmp_path: Path) -> None
 def test_mixed_pictures_have_no_caption() -> None:
     made = api.recipes.recipe(recipe(data={"augment": {"mixup": 1.0}}))
     _, work = prepared(made)
-    assert "mix labels, and this task has none; leave them out" in error_of(lambda: work.batch(work.epoch(0)[0]))
+    assert "mix labels, and this task has none; leave them out" in error_of(
+        lambda: work.batch(work.epoch(0)[0])
+    )
 
 
 @pytest.mark.parametrize(
@@ -396,11 +489,26 @@ def test_mixed_pictures_have_no_caption() -> None:
         ({"data": {"swap": True}}, "data.swap has no effect here"),
         ({"training": {"reward": "gleu"}}, "training.reward has no effect here"),
         ({"training": {"watch": "accuracy"}}, "training.watch is 'accuracy'"),
-        ({"model": {"family": "vit"}}, "model.family is 'vit', which is not a model that describes images"),
-        ({"data": {"train": "phrasebook:train"}}, "the corpus 'phrasebook' has no pictures with captions"),
-        ({"model": {**MODEL, "family": "fixed-context", "grid_embedding": "learned"}}, "model.grid_embedding"),
         (
-            {"model": {**MODEL, "image_encoder": {**CNN, "dim": 3}, "grid_embedding": "sinusoidal"}},
+            {"model": {"family": "vit"}},
+            "model.family is 'vit', which is not a model that describes images",
+        ),
+        (
+            {"data": {"train": "phrasebook:train"}},
+            "the corpus 'phrasebook' has no pictures with captions",
+        ),
+        (
+            {"model": {**MODEL, "family": "fixed-context", "grid_embedding": "learned"}},
+            "model.grid_embedding",
+        ),
+        (
+            {
+                "model": {
+                    **MODEL,
+                    "image_encoder": {**CNN, "dim": 3},
+                    "grid_embedding": "sinusoidal",
+                }
+            },
             "a width that 4 divides, got 6",
         ),
     ],
@@ -414,11 +522,22 @@ def test_pictures_are_what_was_asked_for(colors: Path) -> None:
     system = api.build(recipe(colors))
     folder = colors.parent
     assert system.caption(str(folder / "red.png")).name == str(folder / "red.png")
-    assert [Path(one.name).name for one in system.caption(folder)] == ["blue.png", "green.png", "red.png"]
+    assert [Path(one.name).name for one in system.caption(folder)] == [
+        "blue.png",
+        "green.png",
+        "red.png",
+    ]
     assert len(system.caption([folder / "red.png", read(CAPTIONED, str(colors))[0].image])) == 2
-    assert system.evaluate([(folder / "red.png", ["a", "it is red"]), (folder / "blue.png", "so blue")])["pictures"] == 2
+    assert (
+        system.evaluate(
+            [(folder / "red.png", ["a", "it is red"]), (folder / "blue.png", "so blue")]
+        )["pictures"]
+        == 2
+    )
     assert "write m.caption" in error_of(lambda: system.caption(3))  # type: ignore[call-overload]
-    assert "a beam and sampling were both" in error_of(lambda: system.caption(folder, beam=2, top_k=3))
+    assert "a beam and sampling were both" in error_of(
+        lambda: system.caption(folder, beam=2, top_k=3)
+    )
     assert "a max_length of 0 tokens" in error_of(lambda: system.caption(folder, max_length=0))
     assert "look at one at a time" in error_of(lambda: system.look(str(folder)))
     assert "example 1 is" in error_of(lambda: system.evaluate([("red.png",)]))

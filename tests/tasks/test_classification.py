@@ -69,7 +69,9 @@ POOLS = ["mean", "last", "tf-idf", "static", "attention"]
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("kind", ["words", "bpe", "characters"])
 def test_weights_sum_to_one_and_belong_to_the_pieces(pool: str, kind: str) -> None:
-    made = system("transformer-encoder", f"vocabulary.kind={kind}", "vocabulary.size=300", pool=pool)
+    made = system(
+        "transformer-encoder", f"vocabulary.kind={kind}", "vocabulary.size=300", pool=pool
+    )
     texts = ["a good film", "bad", "a film with words that are new", "  spaces   here "]
     found = api.classify(made, texts)
     for text, one in zip(texts, found, strict=True):
@@ -81,7 +83,9 @@ def test_weights_sum_to_one_and_belong_to_the_pieces(pool: str, kind: str) -> No
         assert list(one.probabilities) == ["bad", "good", "middling"]
         assert one.label == max(one.probabilities, key=one.probabilities.__getitem__)
         [alone] = api.classify(made, [text])
-        assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-5), "whichever others it comes with"
+        assert alone.probabilities == pytest.approx(one.probabilities, abs=1e-5), (
+            "whichever others it comes with"
+        )
         assert list(alone.weights) == pytest.approx(list(one.weights), abs=1e-5)
     if pool == "last":
         assert found[0].weights[-1] == 1
@@ -97,7 +101,9 @@ def test_tf_idf_counts_the_training_texts_and_survives_saving(tmp_path: Path) ->
         assert found.weights == pytest.approx([value / sum(idf) for value in idf], abs=1e-6)
         [unseen] = api.classify(one, ["film zzz"])
         idf = [math.log(5 / 3), math.log(5 / 1), 0.0]
-        assert unseen.weights == pytest.approx([value / sum(idf) for value in idf], abs=1e-6), "an unknown word is as rare as any"
+        assert unseen.weights == pytest.approx([value / sum(idf) for value in idf], abs=1e-6), (
+            "an unknown word is as rare as any"
+        )
 
 
 @pytest.mark.parametrize("words", ["tokens", "characters-cnn", "characters-rnn"])
@@ -110,13 +116,18 @@ def test_words_are_read_by_their_bytes_where_the_model_can(words: str, tmp_path:
         api.classify(made, ["bad"]),
         api.classify(made, ["bad", "a much longer text with extraordinarily long words"]),
     )
-    assert alone[0].probabilities == pytest.approx(together[0].probabilities, abs=1e-6), "padding of bytes and words is invisible"
+    assert alone[0].probabilities == pytest.approx(together[0].probabilities, abs=1e-6), (
+        "padding of bytes and words is invisible"
+    )
 
 
 def test_rows_hold_numbers_bytes_and_padding() -> None:
     words = Vocabulary.train(["the cat", "é"], "words")
     encoded = words.encode_batch(["the cat", "é zzz"])
-    plain, spelled = ([make_rows([*one.ids, EOS], [*one.pieces, "<eos>"], how) for one in encoded] for how in (False, True))
+    plain, spelled = (
+        [make_rows([*one.ids, EOS], [*one.pieces, "<eos>"], how) for one in encoded]
+        for how in (False, True)
+    )
     the, cat, e = (words.id(word) for word in ("the", "cat", "é"))
     assert plain == [[[the], [cat], [EOS]], [[e], [UNK], [EOS]]]
     assert [[row[0] for row in text] for text in spelled] == [[the, cat, EOS], [e, UNK, EOS]]
@@ -135,12 +146,20 @@ def test_a_batch_has_the_loss_of_its_texts_whatever_the_budget() -> None:
     numbers = made.task.numbers(TEXTS)
     with torch.no_grad():
         alone = [batch_loss(made.model, made.task.batch([one], CPU)).item() for one in numbers]
-        assert batch_loss(made.model, made.task.batch(numbers, CPU)).item() == pytest.approx(sum(alone), rel=1e-5)
+        assert batch_loss(made.model, made.task.batch(numbers, CPU)).item() == pytest.approx(
+            sum(alone), rel=1e-5
+        )
     for budget in (1, 9, 10_000):
-        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / len(alone), rel=1e-5)
-        assert sorted(n for indices, _ in made.task.batches(numbers, CPU, budget) for n in indices) == list(range(len(TEXTS)))
+        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(
+            sum(alone) / len(alone), rel=1e-5
+        )
+        assert sorted(
+            n for indices, _ in made.task.batches(numbers, CPU, budget) for n in indices
+        ) == list(range(len(TEXTS)))
     batch = made.task.batch(numbers[:2], CPU)
-    assert (batch.tokens, batch.lines, batch.target.tolist()) == (2, [1, 2], [1, 0]), "the loss is a mean over texts"
+    assert (batch.tokens, batch.lines, batch.target.tolist()) == (2, [1, 2], [1, 0]), (
+        "the loss is a mean over texts"
+    )
 
 
 class Guessing(torch.nn.Module):
@@ -158,7 +177,14 @@ class Guessing(torch.nn.Module):
 
 @pytest.mark.parametrize(
     ("wanted", "guessed"),
-    [("aabbc", "aabbc"), ("aabbc", "abbca"), ("aaaab", "aaaaa"), ("ab", "ba"), ("aabb", "aabb"), ("aaa", "bbb")],
+    [
+        ("aabbc", "aabbc"),
+        ("aabbc", "abbca"),
+        ("aaaab", "aaaaa"),
+        ("ab", "ba"),
+        ("aabb", "aabb"),
+        ("aaa", "bbb"),
+    ],
 )
 def test_accuracy_and_every_class_by_a_slow_count(wanted: str, guessed: str) -> None:
     labels = ["a", "b", "c"]
@@ -175,14 +201,24 @@ def test_accuracy_and_every_class_by_a_slow_count(wanted: str, guessed: str) -> 
         f1.append(2 * precision * recall / (precision + recall) if right else 0.0)
         rows[label] = (precision, recall, f1[-1])
     for at, name in enumerate(("precision", "recall", "f1")):
-        assert found[f"macro_{name}"] == pytest.approx(100 * sum(row[at] for row in rows.values()) / len(rows))
-        assert {row["label"]: row[name] for row in found["classes"]} == pytest.approx({k: 100 * v[at] for k, v in rows.items()})
-    assert [row["support"] for row in found["classes"]] == sorted((wanted.count(label) for label in rows), reverse=True)
+        assert found[f"macro_{name}"] == pytest.approx(
+            100 * sum(row[at] for row in rows.values()) / len(rows)
+        )
+        assert {row["label"]: row[name] for row in found["classes"]} == pytest.approx(
+            {k: 100 * v[at] for k, v in rows.items()}
+        )
+    assert [row["support"] for row in found["classes"]] == sorted(
+        (wanted.count(label) for label in rows), reverse=True
+    )
     order, counts = found["confusion"]["labels"], found["confusion"]["counts"]
     assert order == [row["label"] for row in found["classes"]]
-    assert counts == [[pairs.count((a, b)) for b in order] for a in order], "rows are the right labels"
+    assert counts == [[pairs.count((a, b)) for b in order] for a in order], (
+        "rows are the right labels"
+    )
     assert found["accuracy"] == pytest.approx(100 * sum(a == b for a, b in pairs) / len(pairs))
-    assert found["commonest_label"] == pytest.approx(100 * max(map(wanted.count, wanted)) / len(wanted))
+    assert found["commonest_label"] == pytest.approx(
+        100 * max(map(wanted.count, wanted)) / len(wanted)
+    )
     assert found["texts"] == len(wanted)
     expected = sum(math.log(math.e + 2) - (a == b) for a, b in pairs) / len(pairs)
     assert found["loss"] == pytest.approx(expected, rel=1e-5)
@@ -191,21 +227,32 @@ def test_accuracy_and_every_class_by_a_slow_count(wanted: str, guessed: str) -> 
 def test_a_text_without_or_with_an_unknown_label_is_named_with_its_line() -> None:
     made = system()
     bare = [*TEXTS, Labeled("what", None, 17)]
-    assert told(lambda: api.build(recipe(), bare)) == "line 17 of the training data has no label; give every text one"
     assert (
-        told(lambda: made.task.work(made.recipe, TEXTS, bare, CPU)) == "line 17 of the dev data has no label; give every text one"
+        told(lambda: api.build(recipe(), bare))
+        == "line 17 of the training data has no label; give every text one"
     )
-    assert told(lambda: api.evaluate(made, bare)).startswith("line 17 has no label; give every text one to compare with, or use")
+    assert (
+        told(lambda: made.task.work(made.recipe, TEXTS, bare, CPU))
+        == "line 17 of the dev data has no label; give every text one"
+    )
+    assert told(lambda: api.evaluate(made, bare)).startswith(
+        "line 17 has no label; give every text one to compare with, or use"
+    )
     strange = [*TEXTS, Labeled("what", "goood", 18)]
     assert (
-        told(lambda: api.evaluate(made, strange)) == "line 18: the label 'goood' was never seen in training; did you mean 'good'?"
+        told(lambda: api.evaluate(made, strange))
+        == "line 18: the label 'goood' was never seen in training; did you mean 'good'?"
     )
-    assert told(lambda: made.task.work(recipe("bag", "data.strict=true"), TEXTS, strange, CPU)).endswith(
-        "line 18: the label 'goood' was never seen in training; did you mean 'good'?"
+    assert told(
+        lambda: made.task.work(recipe("bag", "data.strict=true"), TEXTS, strange, CPU)
+    ).endswith("line 18: the label 'goood' was never seen in training; did you mean 'good'?")
+    assert "the training data has only 'good' as label" in told(
+        lambda: api.build(recipe(), TEXTS[:1])
     )
-    assert "the training data has only 'good' as label" in told(lambda: api.build(recipe(), TEXTS[:1]))
     assert "a batch may hold (training.tokens=8)" in told(
-        lambda: made.task.work(recipe("bag", "training.tokens=8", "data.strict=true"), TEXTS, TEXTS, CPU)
+        lambda: made.task.work(
+            recipe("bag", "training.tokens=8", "data.strict=true"), TEXTS, TEXTS, CPU
+        )
     )
 
 
@@ -225,6 +272,14 @@ def test_what_is_shown_is_the_pool_and_the_attention_below() -> None:
 def test_it_learns(tmp_path: Path) -> None:
     data = tmp_path / "texts.tsv"
     data.write_text("".join(f"{one.text}\t{one.label}\n" for one in TEXTS * 4))
-    words = [f"data.train={data}", f"data.dev={data}", "training.updates=60", "training.learning_rate=0.05", "training.warmup=5"]
-    _, ended = api.fit(recipe("bag", *words, "training.watch=accuracy", dropout=0.0), tmp_path / "run")
+    words = [
+        f"data.train={data}",
+        f"data.dev={data}",
+        "training.updates=60",
+        "training.learning_rate=0.05",
+        "training.warmup=5",
+    ]
+    _, ended = api.fit(
+        recipe("bag", *words, "training.watch=accuracy", dropout=0.0), tmp_path / "run"
+    )
     assert ended.best == 100

@@ -28,11 +28,16 @@ def test_every_example_is_on_one_side_and_in_its_order(count: int, share: float)
 
 
 @pytest.mark.parametrize(
-    ("count", "dev"), [(2, 1), (12, 4), (149, 50), (180, 50), (1000, 50), (1001, 50), (4996, 250), (20_000, 1000)]
+    ("count", "dev"),
+    [(2, 1), (12, 4), (149, 50), (180, 50), (1000, 50), (1001, 50), (4996, 250), (20_000, 1000)],
 )
-def test_without_a_share_one_in_twenty_is_kept_back_but_at_least_fifty_or_a_third(count: int, dev: int) -> None:
+def test_without_a_share_one_in_twenty_is_kept_back_but_at_least_fifty_or_a_third(
+    count: int, dev: int
+) -> None:
     assert len(Translation.divide(list(range(count)), 0.0)[1]) == dev
-    assert len(Translation.divide(list(range(count)), 0.05)[1]) == max(1, round(0.05 * count)), "as runs of before have it"
+    assert len(Translation.divide(list(range(count)), 0.05)[1]) == max(1, round(0.05 * count)), (
+        "as runs of before have it"
+    )
 
 
 def test_every_seed_keeps_the_same_back(tmp_path: Path) -> None:
@@ -47,20 +52,30 @@ def test_of_one_long_text_the_end_is_kept_back() -> None:
     assert train.text + dev.text == text
     assert len(train.text) == int(0.9 * len(text))
     assert dev.line == 1 + train.text.count("\n")
-    with pytest.raises(SaccadeError, match=r"the text is too short to hold a part of it out; give more text, or data.dev"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"the text is too short to hold a part of it out; give more text, or data.dev",
+    ):
         LanguageModelling.divide([Document("x", 1)], 0.1)
     several = LanguageModelling.divide([Document(str(n), n) for n in range(20)], 0.1)
     assert [len(side) for side in several] == [18, 2]
 
 
 def test_one_example_cannot_be_divided() -> None:
-    with pytest.raises(SaccadeError, match=r"there is one training example and no data.dev; give more examples, or a dev set"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"there is one training example and no data.dev; give more examples, or a dev set",
+    ):
         Translation.divide([1], 0.1)
 
 
 def recipe(tmp_path: Path, **data: object) -> recipes.Recipe:
-    (tmp_path / "pairs.tsv").write_text("".join(f"s{n}\tt{n}\n" for n in range(40)), encoding="utf-8")
-    return recipes.recipe({"data": {"train": str(tmp_path / "pairs.tsv"), **data}, "model": {"family": "bahdanau"}})
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"s{n}\tt{n}\n" for n in range(40)), encoding="utf-8"
+    )
+    return recipes.recipe(
+        {"data": {"train": str(tmp_path / "pairs.tsv"), **data}, "model": {"family": "bahdanau"}}
+    )
 
 
 def test_train_and_dev_of_one_file_share_nothing(tmp_path: Path) -> None:
@@ -75,7 +90,9 @@ def test_train_and_dev_of_one_file_share_nothing(tmp_path: Path) -> None:
 def test_pairs_are_turned_round(tmp_path: Path) -> None:
     plain, swapped = recipe(tmp_path), recipe(tmp_path, swap=True)
     a, b = (Translation.read(made, made.data.train) for made in (plain, swapped))
-    assert [(pair.target, pair.source, pair.line) for pair in a] == [(pair.source, pair.target, pair.line) for pair in b]
+    assert [(pair.target, pair.source, pair.line) for pair in a] == [
+        (pair.source, pair.target, pair.line) for pair in b
+    ]
     linked = Pair("a b", "c d e", 3, ((0, 2), (1, 0)), ((1, 1),), ("X", "Y"))
     assert swap(linked) == Pair("c d e", "a b", 3, ((2, 0), (0, 1)), ((1, 1),), None)
     assert swap(swap(Pair("a", "b", 1))) == Pair("a", "b", 1)

@@ -31,11 +31,18 @@ LINES = [Document(line, n) for n, line in enumerate(TEXT.split("\n"), 1) if line
 WHOLE = [Document(TEXT, 1)]
 
 
-def recipe(family: str = "transformer-decoder", kind: str = "characters", block: int = 8, *words: str) -> recipes.Recipe:
+def recipe(
+    family: str = "transformer-decoder", kind: str = "characters", block: int = 8, *words: str
+) -> recipes.Recipe:
     sizes = {"heads": 2, "depth": 1} if family.startswith("transformer") else {"depth": 2}
     dropouts = {"dropout": 0.0}
     if family == "rnn-decoder":
-        dropouts |= {"embedding_dropout": 0.0, "input_dropout": 0.0, "layer_dropout": 0.0, "weight_dropout": 0.0}
+        dropouts |= {
+            "embedding_dropout": 0.0,
+            "input_dropout": 0.0,
+            "layer_dropout": 0.0,
+            "weight_dropout": 0.0,
+        }
         dropouts |= {"size_penalty": 0.0, "change_penalty": 0.0}
     return recipes.recipe(
         {
@@ -50,7 +57,12 @@ def recipe(family: str = "transformer-decoder", kind: str = "characters", block:
     )
 
 
-def system(family: str = "transformer-decoder", kind: str = "characters", block: int = 8, several: bool = False) -> api.System:
+def system(
+    family: str = "transformer-decoder",
+    kind: str = "characters",
+    block: int = 8,
+    several: bool = False,
+) -> api.System:
     """With parameters wide enough that its guesses differ."""
     made = api.build(recipe(family, kind, block), LINES if several else WHOLE)
     with torch.no_grad():
@@ -89,7 +101,9 @@ def test_several_documents_have_ends_and_one_has_none() -> None:
     for kind in ("words", "bpe", "characters"):
         task = system(kind=kind, several=True).task
         assert task.several
-        for one in task.numbers([Document("the cat", 1), Document("the cat\n" if kind == "words" else "the cat", 2)]):
+        for one in task.numbers(
+            [Document("the cat", 1), Document("the cat\n" if kind == "words" else "the cat", 2)]
+        ):
             assert one.tolist() == [BOS, *task.encode("the cat"), EOS]
     one = system(kind="bpe").task
     assert not one.several
@@ -107,8 +121,15 @@ def test_a_task_is_itself_after_it_was_stored(kind: str, several: bool) -> None:
 # --- streams
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(2, 12), st.integers(0, 5), st.integers(0, 3))
-def test_every_token_is_wanted_once_an_epoch_but_for_the_first_cut(sizes: list[int], block: int, epoch: int, seed: int) -> None:
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    st.integers(2, 12),
+    st.integers(0, 5),
+    st.integers(0, 3),
+)
+def test_every_token_is_wanted_once_an_epoch_but_for_the_first_cut(
+    sizes: list[int], block: int, epoch: int, seed: int
+) -> None:
     chance = np.random.default_rng(seed)
     each = [np.array([BOS, *chance.integers(EOS + 1, 50, size), EOS]) for size in sizes]
     flow = Stream(each, block, True, seed, CPU)
@@ -117,10 +138,15 @@ def test_every_token_is_wanted_once_an_epoch_but_for_the_first_cut(sizes: list[i
     assert 0 <= starts[0] < block
     blocks = flow.blocks(starts, epoch)
     read, wanted = blocks.here[:, :-1], blocks.here[:, 1:]
-    assert wanted.flatten()[: len(flow.here) - starts[0] - 1].tolist() == flow.here[starts[0] + 1 :].tolist()
+    assert (
+        wanted.flatten()[: len(flow.here) - starts[0] - 1].tolist()
+        == flow.here[starts[0] + 1 :].tolist()
+    )
     assert (wanted.flatten()[len(flow.here) - starts[0] - 1 :] == PAD).all()
     assert (read[1:, 0] == wanted[:-1, -1]).all(), "each block goes on where the last one ended"
-    assert sorted(map(tuple, np.split(flow.here, np.flatnonzero(flow.here == BOS)[1:]))) == sorted(map(tuple, each))
+    assert sorted(map(tuple, np.split(flow.here, np.flatnonzero(flow.here == BOS)[1:]))) == sorted(
+        map(tuple, each)
+    )
     numbers = blocks.documents
     assert numbers is not None
     assert ((numbers == -1) == torch.from_numpy(blocks.here == PAD)).all()
@@ -155,7 +181,11 @@ def test_the_plans_of_an_epoch_hold_every_block_once() -> None:
             assert plans == work.epoch(epoch)
             assert (
                 sum(work.batch(plan).tokens for plan in plans)
-                == np.isin(work.stream.here[work.stream.starts(epoch + 1)[0] + 1 :], (PAD, BOS), invert=True).sum()
+                == np.isin(
+                    work.stream.here[work.stream.starts(epoch + 1)[0] + 1 :],
+                    (PAD, BOS),
+                    invert=True,
+                ).sum()
             )
         assert 0 <= work.padding() < 1
 
@@ -206,7 +236,9 @@ def test_the_unigram_loss_is_the_entropy_of_what_is_asked_for() -> None:
     made = system("rnn-decoder")
     ids = made.task.numbers(WHOLE)[0].tolist()[1:]
     shares = [ids.count(one) / len(ids) for one in set(ids)]
-    assert api.evaluate(made, WHOLE)["unigram_loss"] == pytest.approx(-sum(one * math.log(one) for one in shares))
+    assert api.evaluate(made, WHOLE)["unigram_loss"] == pytest.approx(
+        -sum(one * math.log(one) for one in shares)
+    )
     several = recipe("transformer-decoder", "characters", 8)
     task = LanguageModelling.learn(several, [Document("te", 1), Document("tt", 2)])
     found = task.unigram_loss(task.stream([Document("te", 1), Document("tt", 2)], 0, CPU))
@@ -218,7 +250,9 @@ def test_two_files_for_a_model_of_one_text_are_one_stream() -> None:
     made = system()
     found = api.evaluate(made, [Document("the cat", 1), Document(" saw", 1)])
     assert found["tokens"] == len("the cat saw") - 1
-    assert found["loss"] == pytest.approx(api.evaluate(made, [Document("the cat saw", 1)])["loss"], rel=1e-6)
+    assert found["loss"] == pytest.approx(
+        api.evaluate(made, [Document("the cat saw", 1)])["loss"], rel=1e-6
+    )
 
 
 def test_a_recurrent_model_carries_its_state_through_the_stream() -> None:
@@ -236,8 +270,12 @@ def test_a_recurrent_model_carries_its_state_through_the_stream() -> None:
             part = ids[begin : begin + size + 1]
             with torch.no_grad():
                 row = made.model(torch.tensor([part[:-1]]))[0].double()
-            total += nn.functional.cross_entropy(row, torch.tensor(part[1:]), reduction="sum").item()
-        assert made.task.metrics(made.model, flow, 100, rows)["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
+            total += nn.functional.cross_entropy(
+                row, torch.tensor(part[1:]), reduction="sum"
+            ).item()
+        assert made.task.metrics(made.model, flow, 100, rows)["loss"] == pytest.approx(
+            total / (len(ids) - 1), rel=1e-5
+        )
 
 
 def test_text_with_unknown_words_has_no_bits_a_character() -> None:
@@ -253,7 +291,9 @@ def test_text_with_unknown_words_has_no_bits_a_character() -> None:
 
 def carried(*words: str) -> tuple[Any, CarriedWork]:
     made = system("rnn-decoder")
-    how = recipe("rnn-decoder", "characters", 8, "language.carry=true", "training.smoothing=0", *words)
+    how = recipe(
+        "rnn-decoder", "characters", 8, "language.carry=true", "training.smoothing=0", *words
+    )
     task = type(made.task).restore(how, made.task.tokens())
     work = task.work(how, WHOLE, WHOLE, CPU)
     assert isinstance(work, CarriedWork)
@@ -283,7 +323,9 @@ def test_a_new_epoch_and_a_run_that_goes_on_begin_with_an_empty_state() -> None:
         work.loss(model, work.batch(plan))
     assert work.loss(model, work.batch(plans[0])).item() == pytest.approx(first)
     second = work.loss(model, work.batch(plans[1])).item()
-    assert carried()[1].loss(model, work.batch(plans[1])).item() != pytest.approx(second), "the state matters"
+    assert carried()[1].loss(model, work.batch(plans[1])).item() != pytest.approx(second), (
+        "the state matters"
+    )
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -334,7 +376,9 @@ def test_measuring_the_cost_leaves_no_trace_in_what_is_carried(tmp_path: Path, b
     training._cost()
     assert work.state().keys() == state.keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in work.state().items())
-    assert bool(work.batch(work.epoch(0)[before]).inputs[1]) == (before > 0), "the next batch continues the last one"
+    assert bool(work.batch(work.epoch(0)[before]).inputs[1]) == (before > 0), (
+        "the next batch continues the last one"
+    )
 
 
 def test_gradients_stop_where_a_block_begins() -> None:
@@ -354,14 +398,24 @@ def test_every_epoch_leaves_out_other_blocks_and_a_short_text_has_fewer_rows() -
 
 
 def test_two_answers_of_a_language_model_are_not_drawn_together() -> None:
-    assert "training.agreement has no effect here" in told(lambda: recipe("rnn-decoder", "characters", 8, "training.agreement=1"))
+    assert "training.agreement has no effect here" in told(
+        lambda: recipe("rnn-decoder", "characters", 8, "training.agreement=1")
+    )
 
 
 def test_only_a_recurrent_causal_model_can_carry(monkeypatch: pytest.MonkeyPatch) -> None:
     _, work = carried()
     assert "rnn-decoder" in told(lambda: work.loss(nn.Linear(2, 2), work.batch(work.epoch(0)[0])))
-    masked = ("transformer-encoder", "characters", 8, "language.objective=masked", "language.carry=true")
-    assert "language.carry has no effect here: it is for language.objective=causal" in told(lambda: recipe(*masked))
+    masked = (
+        "transformer-encoder",
+        "characters",
+        8,
+        "language.objective=masked",
+        "language.carry=true",
+    )
+    assert "language.carry has no effect here: it is for language.objective=causal" in told(
+        lambda: recipe(*masked)
+    )
     assert "a model that is not compiled" in told(lambda: carried("training.compile=true"))
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     assert "is for one process" in told(carried)
@@ -389,7 +443,9 @@ def test_a_memory_of_the_whole_text_is_a_pass_over_it() -> None:
     assert found["memory_loss"] == pytest.approx(float(every), rel=1e-5)
     assert found["loss"] != pytest.approx(found["memory_loss"], rel=1e-5)
     assert (made.model.memory, found["memory"]) == (3, 64)
-    assert "of the family transformer-xl, or leave out memory" in told(lambda: api.evaluate(system(), text, memory=64))
+    assert "of the family transformer-xl, or leave out memory" in told(
+        lambda: api.evaluate(system(), text, memory=64)
+    )
 
 
 @pytest.mark.parametrize("stride", [1, 3, 8])
@@ -404,25 +460,44 @@ def test_a_sliding_window_is_brute_force(stride: int) -> None:
         assert len(before) <= 8
         assert len(before) >= min(at, 8 - stride + 1)
         with torch.no_grad():
-            total -= float(made.model(torch.tensor([before]))[0, -1].double().log_softmax(-1)[ids[at]])
+            total -= float(
+                made.model(torch.tensor([before]))[0, -1].double().log_softmax(-1)[ids[at]]
+            )
     found = api.evaluate(made, text, stride=stride)
     assert found["sliding_loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
     assert found["sliding_perplexity"] == pytest.approx(math.exp(found["sliding_loss"]), rel=1e-9)
 
 
 def test_a_stride_that_makes_no_sense_is_told() -> None:
-    assert told(lambda: api.evaluate(system(), WHOLE, stride=9)).startswith("a stride of 9; give 1 to 8")
-    assert "needs a causal model of one long text" in told(lambda: api.evaluate(system(several=True), LINES, stride=2))
+    assert told(lambda: api.evaluate(system(), WHOLE, stride=9)).startswith(
+        "a stride of 9; give 1 to 8"
+    )
+    assert "needs a causal model of one long text" in told(
+        lambda: api.evaluate(system(several=True), LINES, stride=2)
+    )
 
 
 @pytest.mark.parametrize(
     ("objective", "family"),
-    [("masked", "transformer-encoder"), ("permutation", "transformer-encoder"), ("denoising", "transformer")],
+    [
+        ("masked", "transformer-encoder"),
+        ("permutation", "transformer-encoder"),
+        ("denoising", "transformer"),
+    ],
 )
-def test_the_figures_of_a_hidden_text_do_not_depend_on_batches_or_the_seed(objective: str, family: str) -> None:
+def test_the_figures_of_a_hidden_text_do_not_depend_on_batches_or_the_seed(
+    objective: str, family: str
+) -> None:
     losses = set()
     for seed, tokens in ((0, 16), (0, 64), (5, 1000)):
-        made = recipe(family, "characters", 8, f"language.objective={objective}", f"training.tokens={tokens}", f"seed={seed}")
+        made = recipe(
+            family,
+            "characters",
+            8,
+            f"language.objective={objective}",
+            f"training.tokens={tokens}",
+            f"seed={seed}",
+        )
         torch.manual_seed(0)
         task = LanguageModelling.learn(made, WHOLE)
         model = task.build(recipes.Builder(made.model)).eval()
@@ -451,7 +526,9 @@ def gone_on(made: api.System, ids: list[int], count: int, never: set[int]) -> li
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "bpe"])
-@pytest.mark.parametrize("prompt", ["the cat", "", "the cat saw the dog\nthe", "the cat saw the dog\n"])
+@pytest.mark.parametrize(
+    "prompt", ["the cat", "", "the cat saw the dog\nthe", "the cat saw the dog\n"]
+)
 def test_greedy_is_the_likeliest_token_of_whole_forwards(kind: str, prompt: str) -> None:
     made = system(kind=kind)
     begun = made.task.encode_prompt(prompt)
@@ -460,7 +537,9 @@ def test_greedy_is_the_likeliest_token_of_whole_forwards(kind: str, prompt: str)
     text = "".join(api.generate(made, prompt, 20, {"temperature": 0.0}))
     if kind == "words":
         words = [made.task.text.token(id) for id in expected]
-        spelled = "".join("\n" if word == "<eos>" else f" {word}" for word in words).replace("\n ", "\n")
+        spelled = "".join("\n" if word == "<eos>" else f" {word}" for word in words).replace(
+            "\n ", "\n"
+        )
         assert text == (spelled if prompt and prompt[-1] != "\n" else spelled.removeprefix(" "))
     else:
         assert text == made.task.text.decode_more(expected)
@@ -469,10 +548,16 @@ def test_greedy_is_the_likeliest_token_of_whole_forwards(kind: str, prompt: str)
 
 def test_a_recurrent_model_goes_on_without_ever_starting_anew() -> None:
     made = system("rnn-decoder")
-    wide = api.System(recipes.recipe({**made.recipe.to_dict(), "language": {"block": 10_000}}), made.model, made.task)
+    wide = api.System(
+        recipes.recipe({**made.recipe.to_dict(), "language": {"block": 10_000}}),
+        made.model,
+        made.task,
+    )
     begun = made.task.encode_prompt("the cat saw the dog")
     expected = gone_on(wide, begun, 30, {PAD, UNK, BOS, EOS})[len(begun) :]
-    assert "".join(api.generate(made, "the cat saw the dog", 30, {"temperature": 0.0})) == made.task.text.decode_more(expected)
+    assert "".join(
+        api.generate(made, "the cat saw the dog", 30, {"temperature": 0.0})
+    ) == made.task.text.decode_more(expected)
 
 
 def test_a_seed_gives_the_same_text_and_another_another() -> None:
@@ -539,29 +624,41 @@ def test_words_stand_between_spaces_and_lines_begin_without() -> None:
 
 @pytest.mark.parametrize(
     ("objective", "family"),
-    [("masked", "transformer-encoder"), ("permutation", "transformer-encoder"), ("denoising", "transformer")],
+    [
+        ("masked", "transformer-encoder"),
+        ("permutation", "transformer-encoder"),
+        ("denoising", "transformer"),
+    ],
 )
 def test_only_a_causal_model_goes_on(objective: str, family: str) -> None:
     made = api.build(recipe(family, "characters", 8, f"language.objective={objective}"), WHOLE)
-    assert f"a model with the {objective} objective cannot continue a text" in told(lambda: api.generate(made, "the")), (
-        "at once, not at the first piece"
-    )
+    assert f"a model with the {objective} objective cannot continue a text" in told(
+        lambda: api.generate(made, "the")
+    ), "at once, not at the first piece"
 
 
-OBJECTIVES = [("masked", "transformer-encoder"), ("permutation", "transformer-encoder"), ("denoising", "transformer")]
+OBJECTIVES = [
+    ("masked", "transformer-encoder"),
+    ("permutation", "transformer-encoder"),
+    ("denoising", "transformer"),
+]
 
 
 @pytest.mark.parametrize("examples", [WHOLE, LINES], ids=["one text", "lines"])
 @pytest.mark.parametrize("kind", ["words", "characters"])
 @pytest.mark.parametrize(("objective", "family"), OBJECTIVES)
-def test_what_any_model_of_language_looks_at_is_shown(objective: str, family: str, kind: str, examples: list[Document]) -> None:
+def test_what_any_model_of_language_looks_at_is_shown(
+    objective: str, family: str, kind: str, examples: list[Document]
+) -> None:
     """Every attention, over the tokens of the text; what is hidden is named by words of the vocabulary."""
     made = api.build(recipe(family, kind, 40, f"language.objective={objective}"), examples)
     for text, count in (("the cat saw the dog", 0), ("the <mask> saw the dog", 1)):
         found = api.show(made, text)
         assert found.called == ("text", "hidden")
         assert found.source.count("<mask>") == (1 if objective == "denoising" else count)
-        assert [token for token in found.source if token not in ("<mask>", "<query>", "<bos>", "<unk>")][:3] in (
+        assert [
+            token for token in found.source if token not in ("<mask>", "<query>", "<bos>", "<unk>")
+        ][:3] in (
             ["the", "cat", "saw"],
             ["the", "saw", "the"],
             ["t", "h", "e"],
@@ -609,7 +706,9 @@ def test_more_spans_than_were_learned_are_refused() -> None:
         ({"prompt": "\udcff"}, "half of a surrogate pair"),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_told_at_once(options: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_gone_on_with_is_told_at_once(
+    options: dict[str, Any], sentence: str
+) -> None:
     assert sentence in told(lambda: api.generate(system(), **options))
 
 
@@ -631,7 +730,9 @@ def test_what_is_shown_of_a_language_model_is_its_own_attention() -> None:
     weights = torch.tensor(site.weights)
     assert weights.shape == (2, 7, 7)
     assert bool((weights.triu(1) == 0).all())
-    assert "generates no text; leave the target out" in told(lambda: api.show(made, "the", target="x"))
+    assert "generates no text; leave the target out" in told(
+        lambda: api.show(made, "the", target="x")
+    )
     assert "has no attention to show" in told(lambda: api.show(system("rnn-decoder"), "the"))
 
 
@@ -641,4 +742,6 @@ def test_lines_of_a_batch_are_those_of_the_file() -> None:
     stream = made.task.stream(later, 0, CPU)
     assert set(stream.blocks([0, 1, 2, 3, 4, 5, 6, 7, 8], 0).lines) <= {4, 9, 11}
     several_files = made.task.stream([Document("the cat", 1), Document("the dog", 1)], 0, CPU)
-    assert set(several_files.blocks([0, len(several_files.here) - 1], 0).lines) == {1, 2}, "counted instead"
+    assert set(several_files.blocks([0, len(several_files.here) - 1], 0).lines) == {1, 2}, (
+        "counted instead"
+    )

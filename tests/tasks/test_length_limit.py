@@ -18,14 +18,30 @@ LETTERS = ["a", "b", "c", "d", "e", "f"]
 def repeater(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has learned to generate a letter forty times: 41 tokens from 2."""
     root = tmp_path_factory.mktemp("repeat")
-    (root / "pairs.tsv").write_text("".join(f"{letter}\t{' '.join([letter] * 40)}\n" for letter in LETTERS))
+    (root / "pairs.tsv").write_text(
+        "".join(f"{letter}\t{' '.join([letter] * 40)}\n" for letter in LETTERS)
+    )
     where = str(root / "pairs.tsv")
     recipe: dict[str, Any] = {
         "task": "text-to-text",
         "data": {"train": where, "dev": where},
         "vocabulary": {"kind": "words"},
-        "model": {"family": "transformer", "dim": 32, "hidden": 64, "depth": 1, "heads": 2, "dropout": 0.0},
-        "training": {"updates": 120, "tokens": 300, "learning_rate": 0.01, "warmup": 10, "smoothing": 0.0, "evaluate_every": 120},
+        "model": {
+            "family": "transformer",
+            "dim": 32,
+            "hidden": 64,
+            "depth": 1,
+            "heads": 2,
+            "dropout": 0.0,
+        },
+        "training": {
+            "updates": 120,
+            "tokens": 300,
+            "learning_rate": 0.01,
+            "warmup": 10,
+            "smoothing": 0.0,
+            "evaluate_every": 120,
+        },
         "device": "cpu",
     }
     api.fit(recipe, root / "run")
@@ -44,8 +60,20 @@ def test_a_cut_output_is_reported(repeater: Path) -> None:
     printed = run_cli("translate", repeater / "run", "c", "--max-length", 7, "--json")
     assert printed.json["translation"] == " ".join(["c"] * 7)
     assert printed.json["finished"] is False
-    assert printed.err == "note: 1 of 1 outputs reached the length limit and were cut; raise it with --max-length\n"
-    found = run_cli("evaluate", repeater / "run", repeater / "pairs.tsv", "--max-length", 7, "--beam", 2, "--json")
+    assert (
+        printed.err
+        == "note: 1 of 1 outputs reached the length limit and were cut; raise it with --max-length\n"
+    )
+    found = run_cli(
+        "evaluate",
+        repeater / "run",
+        repeater / "pairs.tsv",
+        "--max-length",
+        7,
+        "--beam",
+        2,
+        "--json",
+    )
     assert (found.json["exact"], found.json["cut_outputs"]) == (0, 6)
     assert "note: 6 of 6 outputs reached the length limit" in found.err
     assert error_of(lambda: api.load(repeater / "run").decode(["c"], max_length=0)).startswith(
@@ -53,14 +81,25 @@ def test_a_cut_output_is_reported(repeater: Path) -> None:
     )
 
 
-def test_a_folder_without_lengths_keeps_the_old_limit_and_wrong_ones_are_refused(repeater: Path) -> None:
+def test_a_folder_without_lengths_keeps_the_old_limit_and_wrong_ones_are_refused(
+    repeater: Path,
+) -> None:
     system = api.load(repeater / "run")
     tokens = system.task.tokens()
     assert tokens["outputs"] == {"ratio": 20.5, "longest": 41}
     assert [system.task.lengths.limit(n) for n in (1, 2, 100)] == [31, 41, 210]
-    kind, old = type(system.task), {name: value for name, value in tokens.items() if name != "outputs"}
+    kind, old = (
+        type(system.task),
+        {name: value for name, value in tokens.items() if name != "outputs"},
+    )
     assert kind.restore(system.recipe, old).lengths.limit(2) == 14
     assert kind.restore(system.recipe, old).tokens() == old
-    for wrong in ({"longest": 1e9}, {"ratio": -1}, {"ratio": float("nan")}, 7, {"longest": "x" * 3}):
+    for wrong in (
+        {"longest": 1e9},
+        {"ratio": -1},
+        {"ratio": float("nan")},
+        7,
+        {"longest": "x" * 3},
+    ):
         with pytest.raises((TypeError, AttributeError, ValueError)):
             kind.restore(system.recipe, json.loads(json.dumps({**old, "outputs": wrong})))

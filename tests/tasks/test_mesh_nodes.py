@@ -33,13 +33,17 @@ def turned(one: Surface) -> Surface:
     """The surface turned in space, in other frames."""
     turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
     turn *= np.linalg.det(turn)
-    move = lambda points: tuple(map(tuple, (np.array(points) @ turn.T).tolist()))  # noqa: E731
+    move = lambda points: tuple(map(tuple, (np.array(points) @ turn.T).tolist()))
     frames = tuple(angle + n for n, angle in enumerate(one.frames))
-    return dataclasses.replace(one, vertices=move(one.vertices), vectors=move(one.vectors), frames=frames)
+    return dataclasses.replace(
+        one, vertices=move(one.vertices), vectors=move(one.vectors), frames=frames
+    )
 
 
 def answers(system: Any, *examples: Surface) -> torch.Tensor:
-    return system.model(*system.task.batch(system.task.numbers(examples), torch.device("cpu")).inputs).detach()
+    return system.model(
+        *system.task.batch(system.task.numbers(examples), torch.device("cpu")).inputs
+    ).detach()
 
 
 def test_labels_depend_on_neither_frames_nor_the_position_in_space() -> None:
@@ -71,7 +75,9 @@ def test_components_are_those_in_the_frames() -> None:
             vectors = torch.zeros_like(vertices)
             vectors[p] = vertices[mesh.source[e]] - vertices[p]
             u, v = components(vectors, vertices, faces_, frames)[p].tolist()
-            assert math.remainder(math.atan2(v, u) - float(mesh.angle[e]), 2 * math.pi) == pytest.approx(0, abs=1e-9)
+            assert math.remainder(
+                math.atan2(v, u) - float(mesh.angle[e]), 2 * math.pi
+            ) == pytest.approx(0, abs=1e-9)
 
 
 def test_flow_and_turn_of_fields_that_are_known() -> None:
@@ -99,7 +105,9 @@ def row_of(one: Surface) -> dict[str, Any]:
     return {key: value for key, value in dataclasses.asdict(one).items() if key != "line"}
 
 
-def test_own_meshes_train_and_are_evaluated_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_meshes_train_and_are_evaluated_by_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, out = tmp_path / "m.jsonl", tmp_path / "run"
     path.write_text("\n".join(json.dumps(row_of(one)) for one in SURFACES["train"]))
     [first, _] = corpora.read(corpora.GRAPHS, str(path))
@@ -123,20 +131,41 @@ def test_own_meshes_train_and_are_evaluated_by_command(tmp_path: Path, capsys: p
     graph.write_text(json.dumps({"nodes": ["x", "y"], "labels": ["left", "right"], "edges": []}))
     assert cli.run(["evaluate", str(out), str(graph)]) == 2
     assert (
-        "line 1 is a graph, no mesh, which this model does not read; choose model.family=graph-network" in capsys.readouterr().err
+        "line 1 is a graph, no mesh, which this model does not read; choose model.family=graph-network"
+        in capsys.readouterr().err
     )
-    assert cli.run(["train", "node-classification", f"data.train={path}", "--out", str(tmp_path / "other")]) == 2
-    assert "line 1 is a mesh, which this model does not read; choose model.family=mesh-network" in capsys.readouterr().err
+    assert (
+        cli.run(
+            ["train", "node-classification", f"data.train={path}", "--out", str(tmp_path / "other")]
+        )
+        == 2
+    )
+    assert (
+        "line 1 is a mesh, which this model does not read; choose model.family=mesh-network"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"vertices": [[0, 0]] * 4}, r'"vertices" must be a list of \[x, y, z\], one for each vertex'),
+        (
+            {"vertices": [[0, 0]] * 4},
+            r'"vertices" must be a list of \[x, y, z\], one for each vertex',
+        ),
         ({"vectors": [[0, 0, 1]]}, r'"vectors" must be a list of 4 of \[x, y, z\]'),
-        ({"frames": [1, 2]}, '"frames" must be a list of 4 angles, one for each vertex, or left out'),
-        ({"faces": [[0, 1, 1]]}, '"faces" must be a list of triangles, three different vertices from 0 to 3'),
-        ({"faces": [[0, 1, 2]]}, "vertex 3 is in no face, so it has no tangent plane; leave it out"),
+        (
+            {"frames": [1, 2]},
+            '"frames" must be a list of 4 angles, one for each vertex, or left out',
+        ),
+        (
+            {"faces": [[0, 1, 1]]},
+            '"faces" must be a list of triangles, three different vertices from 0 to 3',
+        ),
+        (
+            {"faces": [[0, 1, 2]]},
+            "vertex 3 is in no face, so it has no tangent plane; leave it out",
+        ),
         ({"labels": ["a"]}, "1 labels for 4 nodes; give each node one, or null"),
     ],
 )

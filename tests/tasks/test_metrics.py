@@ -18,7 +18,16 @@ from saccade.data.vocabulary import Vocabulary
 from saccade.errors import SaccadeError
 from saccade.models.protocols import Seq2Seq
 from saccade.system.system import System
-from saccade.tasks.metrics import Exact, chosen, code_tokens, most_frequent, nearest, score_all, table, unigram_loss
+from saccade.tasks.metrics import (
+    Exact,
+    chosen,
+    code_tokens,
+    most_frequent,
+    nearest,
+    score_all,
+    table,
+    unigram_loss,
+)
 from saccade.tasks.text_to_text import TextToText
 
 TRAIN = [
@@ -41,7 +50,10 @@ def slow_bleu(outputs: list[list[str]], references: list[list[str]]) -> float:
     for order in range(1, 5):
         right = total = 0
         for ours, theirs in zip(outputs, references, strict=True):
-            grams = [Counter(tuple(text[n : n + order]) for n in range(len(text) - order + 1)) for text in (ours, theirs)]
+            grams = [
+                Counter(tuple(text[n : n + order]) for n in range(len(text) - order + 1))
+                for text in (ours, theirs)
+            ]
             right += sum(min(count, grams[1][gram]) for gram, count in grams[0].items())
             total += sum(grams[0].values())
         if not right:
@@ -53,7 +65,11 @@ def slow_bleu(outputs: list[list[str]], references: list[list[str]]) -> float:
 
 def test_bleu_of_code_is_a_slow_count() -> None:
     outputs = ["x.sort(key=len)", "sorted(d.items(), key=a)", "open('f').read()"]
-    pairs = [Pair("a", "x.sort(key=abs)"), Pair("b", "sorted(d.items(), key=lambda t: t[1])"), Pair("c", 'open("f").read()')]
+    pairs = [
+        Pair("a", "x.sort(key=abs)"),
+        Pair("b", "sorted(d.items(), key=lambda t: t[1])"),
+        Pair("c", 'open("f").read()'),
+    ]
     expected = slow_bleu([*map(code_tokens, outputs)], [code_tokens(pair.target) for pair in pairs])
     assert 40 < expected < 90
     assert score_all(chosen("code"), outputs, pairs)["bleu_code"] == pytest.approx(expected)
@@ -65,12 +81,17 @@ def test_rouge_by_hand() -> None:
     found = score_all(chosen("rouge"), ["early life in Rome", "history"], pairs)
     one = 2 * (2 / 4) * (2 / 5) / (2 / 4 + 2 / 5)  # two of four words, two of five
     two = 2 * (1 / 3) * (1 / 4) / (1 / 3 + 1 / 4)
-    assert found == pytest.approx({"rouge_1": 50 * (one + 1), "rouge_2": 50 * two, "rouge_l": 50 * (one + 1)})
+    assert found == pytest.approx(
+        {"rouge_1": 50 * (one + 1), "rouge_2": 50 * two, "rouge_l": 50 * (one + 1)}
+    )
 
 
 def test_rouge_says_which_package_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    with pytest.raises(SaccadeError, match=r"needs the package rouge-score; install it with: pip install .*\[metrics\]"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"needs the package rouge-score; install it with: pip install .*\[metrics\]",
+    ):
         score_all(chosen("rouge"), ["a"], [Pair("a", "b")])
 
 
@@ -81,7 +102,10 @@ def test_attachment_counts_heads_and_relations_of_all_words() -> None:
     found = score_all(metrics, ["+1/det +1/obj +1/root", "0/root -1/punct"], pairs)
     assert found == {"uas": 75.0, "las": 50.0}
     assert score_all(metrics, ["", ""], pairs) == {"uas": 0.0, "las": 0.0}
-    assert score_all(metrics, [pair.target for pair in pairs], pairs) == {"uas": 100.0, "las": 100.0}
+    assert score_all(metrics, [pair.target for pair in pairs], pairs) == {
+        "uas": 100.0,
+        "las": 100.0,
+    }
 
 
 def test_controls_of_parses_know_words_alone() -> None:
@@ -98,20 +122,31 @@ def test_controls_of_parses_know_words_alone() -> None:
 
 
 def test_the_lead_is_as_long_as_targets_are() -> None:
-    train = [Pair("a b c d", "x y"), Pair("a b c d", "x y z")]  # 2.5 words, rounded to an even number
-    assert chosen("rouge")[0].controls(train, [Pair("one two three four", "…")])["lead"] == ["one two"]
+    train = [
+        Pair("a b c d", "x y"),
+        Pair("a b c d", "x y z"),
+    ]  # 2.5 words, rounded to an even number
+    assert chosen("rouge")[0].controls(train, [Pair("one two three four", "…")])["lead"] == [
+        "one two"
+    ]
 
 
 def test_the_nearest_source_is_that_of_brute_force() -> None:
     texts = ["sort the list of a dict", "open it", "close the file", "nothing known"]
     words = [Counter(pair.source.split()) for pair in TRAIN]
-    idf = {word: math.log(len(TRAIN) / sum(word in one for one in words)) for one in words for word in one}
+    idf = {
+        word: math.log(len(TRAIN) / sum(word in one for one in words))
+        for one in words
+        for word in one
+    }
 
     def cosine(ours: Counter[str], theirs: Counter[str]) -> float:
         norm = math.sqrt(sum((count * idf[word]) ** 2 for word, count in theirs.items()))
         return sum(ours[word] * count * idf[word] ** 2 for word, count in theirs.items()) / norm
 
-    expected = [max(range(4), key=lambda n: (cosine(Counter(text.split()), words[n]), -n)) for text in texts]
+    expected = [
+        max(range(4), key=lambda n: (cosine(Counter(text.split()), words[n]), -n)) for text in texts
+    ]
     assert expected == [0, 2, 3, 0]
     assert nearest(TRAIN, [Pair(text, "") for text in texts]) == [TRAIN[n].target for n in expected]
     assert most_frequent(pair.target for pair in TRAIN) == "open(f)"
@@ -127,17 +162,26 @@ def test_metrics_are_chosen_by_name() -> None:
     assert [type(one) for one in chosen("code, rouge")] == [table["code"], table["rouge"]]
     assert chosen("") == []
     with pytest.raises(SaccadeError, match="no metric named 'bleurt'"):
-        recipes.recipe({"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"metrics": "bleurt"}})
+        recipes.recipe(
+            {"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"metrics": "bleurt"}}
+        )
 
 
 def system(**data: Any) -> System:
-    values = {"task": "text-to-text", "model": {"family": "bahdanau", "dim": 8, "hidden": 8}, "data": data}
+    values = {
+        "task": "text-to-text",
+        "model": {"family": "bahdanau", "dim": 8, "hidden": 8},
+        "data": data,
+    }
     return api.build({**values, "vocabulary": {"kind": "words"}}, TRAIN)
 
 
 def test_an_evaluation_has_the_chosen_metrics_and_those_of_controls(tmp_path: Path) -> None:
     file = tmp_path / "train.tsv"
-    file.write_text("source\ttarget\n" + "".join(f"{pair.source}\t{pair.target}\n" for pair in TRAIN), encoding="utf-8")
+    file.write_text(
+        "source\ttarget\n" + "".join(f"{pair.source}\t{pair.target}\n" for pair in TRAIN),
+        encoding="utf-8",
+    )
     made = system(train=str(file), dev=str(file), metrics="code")
     plain = made.evaluate(TRAIN)
     found = made.evaluate(TRAIN, controls=True)
@@ -145,7 +189,9 @@ def test_an_evaluation_has_the_chosen_metrics_and_those_of_controls(tmp_path: Pa
     assert plain["perplexity"] == pytest.approx(math.exp(plain["loss"]))
     assert (found["exact_nearest"], found["bleu_code_nearest"]) == pytest.approx((100, 100))
     assert found["exact_frequent"] == 50
-    moved = [Pair(TRAIN[(n + 2) % 4].source, pair.target, pair.line) for n, pair in enumerate(TRAIN)]
+    moved = [
+        Pair(TRAIN[(n + 2) % 4].source, pair.target, pair.line) for n, pair in enumerate(TRAIN)
+    ]
     assert found["perplexity_other_source"] == pytest.approx(made.evaluate(moved)["perplexity"])
     assert found["exact_other_source"] == made.evaluate(moved)["exact"]
     assert "bleu_code_nearest" not in plain
@@ -168,16 +214,28 @@ def test_a_model_that_knows_its_source_beats_that_of_another_source() -> None:
             super().__init__()
             self.inner = model
 
-        def forward(self, source: torch.Tensor, lengths: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        def forward(
+            self, source: torch.Tensor, lengths: torch.Tensor, read: torch.Tensor
+        ) -> torch.Tensor:
             logits = self.inner(source, lengths, read) * 0
             logits[torch.arange(len(source)), 0, source[:, 0]] += 3
             logits[:, 1, words.eos] += 3
             return logits
 
-    model = Copying(recipes.Builder({"family": "bahdanau", "dim": 4, "hidden": 4}).make(Seq2Seq, len(words), len(words)))
+    model = Copying(
+        recipes.Builder({"family": "bahdanau", "dim": 4, "hidden": 4}).make(
+            Seq2Seq, len(words), len(words)
+        )
+    )
     right = task.metrics(model, task.numbers(pairs))["loss"]
     wrong = task.metrics(
-        model, task.numbers([Pair(far.source, one.target) for one, far in zip(pairs, pairs[4:] + pairs[:4], strict=True)])
+        model,
+        task.numbers(
+            [
+                Pair(far.source, one.target)
+                for one, far in zip(pairs, pairs[4:] + pairs[:4], strict=True)
+            ]
+        ),
     )
     total = math.log(math.exp(3) + len(words) - 1)
     assert right == pytest.approx(total - 3, abs=1e-5)

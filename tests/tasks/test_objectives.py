@@ -17,7 +17,15 @@ from saccade.core import auxiliary_losses
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from saccade.errors import SaccadeError
 from saccade.recipe import LanguageRecipe
-from saccade.tasks.objectives import Causal, Denoising, Masked, Objective, Permutation, restart_positions, split_total
+from saccade.tasks.objectives import (
+    Causal,
+    Denoising,
+    Masked,
+    Objective,
+    Permutation,
+    restart_positions,
+    split_total,
+)
 from saccade.tasks.objectives import table as objectives
 from saccade.tasks.token_stream import Stream
 from saccade.training.losses import Batch, batch_loss
@@ -38,9 +46,13 @@ def stream(each: list[np.ndarray], block: int = 8, seed: int = 0) -> Stream:
 
 
 def builder(family: str, **more: Any) -> recipes.Builder:
-    sizes: dict[str, Any] = {"heads": 2, "depth": 2} if family.startswith("transformer") else {"depth": 1}
+    sizes: dict[str, Any] = (
+        {"heads": 2, "depth": 2} if family.startswith("transformer") else {"depth": 1}
+    )
     sizes |= {"size_penalty": 0.1, "change_penalty": 0.1} if family == "rnn-decoder" else {}
-    return recipes.Builder({"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more})
+    return recipes.Builder(
+        {"family": family, "dim": 8, "hidden": 12, "dropout": 0.0, **sizes, **more}
+    )
 
 
 def every(kind: type[Objective], flow: Stream, epoch: int, how: LanguageRecipe) -> Batch:
@@ -58,7 +70,9 @@ def test_masked_asks_for_a_rounded_share_of_each_row_and_for_what_stood_there() 
         read, lengths, at, *_ = batch.inputs
         real = (blocks.here[:, :-1] >= EOS).sum(1)
         asked = (batch.target != PAD).sum(1)
-        assert asked.tolist() == [min(max(1, round(share * count)), count) for count in real.tolist()]
+        assert asked.tolist() == [
+            min(max(1, round(share * count)), count) for count in real.tolist()
+        ]
         assert batch.tokens == int(asked.sum())
         assert lengths.tolist() == (blocks.here[:, :-1] != PAD).sum(1).tolist()
         for row in range(len(read)):
@@ -68,7 +82,9 @@ def test_masked_asks_for_a_rounded_share_of_each_row_and_for_what_stood_there() 
             assert torch.equal(batch.target[row, : asked[row]], original)
             assert bool((original >= EOS).all()), "never padding or <bos>"
             others = np.setdiff1d(np.arange(8), places.numpy())
-            assert torch.equal(read[row, others], blocks.tokens[row, others]), "what is not asked for stays as it is"
+            assert torch.equal(read[row, others], blocks.tokens[row, others]), (
+                "what is not asked for stays as it is"
+            )
 
 
 def test_of_what_is_asked_for_eight_in_ten_are_hidden_one_replaced_one_kept() -> None:
@@ -83,7 +99,10 @@ def test_of_what_is_asked_for_eight_in_ten_are_hidden_one_replaced_one_kept() ->
     assert kept == pytest.approx(0.1 + 0.1 / 26, abs=0.02), "a replacement may be the token itself"
     assert set(seen) == {VOCAB, *range(EOS + 1, VOCAB)}, "any word may stand in, no special"
     torch.testing.assert_close(
-        torch.tensor([seen[n] / len(shown) for n in range(8, VOCAB)]), torch.full((22,), 0.1 / 26), atol=0.003, rtol=0
+        torch.tensor([seen[n] / len(shown) for n in range(8, VOCAB)]),
+        torch.full((22,), 0.1 / 26),
+        atol=0.003,
+        rtol=0,
     )
 
 
@@ -100,12 +119,16 @@ def test_a_row_with_nothing_to_ask_for_has_no_loss_and_no_nan() -> None:
 
 
 @given(WORDS, st.floats(0.01, 0.9), st.floats(1.0, 20.0), st.integers(0, 1000))
-def test_the_source_with_its_spans_put_back_is_the_text(tokens: list[int], share: float, span: float, seed: int) -> None:
+def test_the_source_with_its_spans_put_back_is_the_text(
+    tokens: list[int], share: float, span: float, seed: int
+) -> None:
     objective = Denoising(TEXT, LanguageRecipe(block=60, share=share, span=span))
     source, target = objective.cut(tokens, np.random.PCG64(seed))
     noise, spans = objective.spans(len(tokens))
     marks = [token for token in source if token >= VOCAB]
-    assert marks == list(range(VOCAB, VOCAB + spans)) == [token for token in target if token >= VOCAB]
+    assert (
+        marks == list(range(VOCAB, VOCAB + spans)) == [token for token in target if token >= VOCAB]
+    )
     assert spans <= objective.extra, "there is a vector for every mark"
     assert len(target) == noise + spans
     assert len(source) == len(tokens) - noise + spans
@@ -177,7 +200,13 @@ def test_packed_documents_have_the_losses_of_each_read_alone(position: str) -> N
     each = documents(5, 9, 3, 6)
     flow = stream(each, block=64)
     objective = Causal(TEXT, LanguageRecipe(block=64))
-    model = objective.build(builder("transformer-decoder", position=position, position_embedding="sinusoidal")).double().eval()
+    model = (
+        objective.build(
+            builder("transformer-decoder", position=position, position_embedding="sinusoidal")
+        )
+        .double()
+        .eval()
+    )
     batch = objective.batch(flow.blocks([0], 0))
     together = batch_loss(model, batch).item()
     alone = 0.0
@@ -196,7 +225,9 @@ def test_no_gradient_crosses_the_border_of_a_document() -> None:
     model = objective.build(builder("transformer-decoder"))
     batch = objective.batch(flow.blocks([0], 0))
     seen: list[torch.Tensor] = []
-    model.embedding.register_forward_hook(lambda module, given, out: seen.append(out) or out.retain_grad())
+    model.embedding.register_forward_hook(
+        lambda module, given, out: seen.append(out) or out.retain_grad()
+    )
     logits = model(*batch.inputs)
     border = len(each[0])
     logits[0, border : border + len(each[1])].square().sum().backward()
@@ -228,7 +259,9 @@ def test_places_restart_with_each_document(numbers: list[int]) -> None:
 # --- all of them
 
 
-@pytest.mark.parametrize("kind", [entry.make for entry in objectives], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [entry.make for entry in objectives], ids=lambda kind: kind.__name__
+)
 def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) -> None:
     how = LanguageRecipe(block=8, share=0.4, span=2.0)
     objective, each = kind(TEXT, how), documents(40, 25, 11, 60)
@@ -238,15 +271,22 @@ def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) ->
         return objective.batch(flow.blocks(starts, epoch))
 
     def rows(batch: Batch) -> list[Any]:
-        plain = [part for part in batch.inputs if isinstance(part, torch.Tensor) and part.dim() == 2]
+        plain = [
+            part for part in batch.inputs if isinstance(part, torch.Tensor) and part.dim() == 2
+        ]
         return [
-            [[n for n in part[row].tolist() if n != PAD] for part in (*plain, batch.target)] for row in range(len(batch.target))
+            [[n for n in part[row].tolist() if n != PAD] for part in (*plain, batch.target)]
+            for row in range(len(batch.target))
         ]
 
     together = rows(made([0, 8, 24], 3))
     assert together == rows(made([0, 8, 24], 3)), "the same on every call"
     assert together[1] == rows(made([8], 3))[0], "whichever others it comes with"
-    assert together == [rows(made([24, 0], 3))[1], rows(made([8, 24], 3))[0], rows(made([24], 3))[0]]
+    assert together == [
+        rows(made([24, 0], 3))[1],
+        rows(made([8, 24], 3))[0],
+        rows(made([24], 3))[0],
+    ]
     if kind is not Causal:
         assert together != rows(made([0, 8, 24], 4))
         assert together != rows(made([0, 8, 24], 3, seed=1))
@@ -260,20 +300,40 @@ def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) ->
             "transformer-encoder",
             "model.family is 'transformer-encoder', which is not a causal language model; choose one of",
         ),
-        (Causal, "transformer", "model.family is 'transformer', which is not a causal language model"),
+        (
+            Causal,
+            "transformer",
+            "model.family is 'transformer', which is not a causal language model",
+        ),
         (
             Denoising,
             "transformer-decoder",
             "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: ",
         ),
-        (Masked, "bahdanau", "model.family is 'bahdanau', which is not an encoder; choose one of: "),
-        (Masked, "rnn-decoder", "rnn-decoder is causal and cannot be trained with the masked objective; choose another"),
-        (Permutation, "rnn-encoder", "two streams need a transformer-encoder or an xlnet, got a RnnEncoder"),
+        (
+            Masked,
+            "bahdanau",
+            "model.family is 'bahdanau', which is not an encoder; choose one of: ",
+        ),
+        (
+            Masked,
+            "rnn-decoder",
+            "rnn-decoder is causal and cannot be trained with the masked objective; choose another",
+        ),
+        (
+            Permutation,
+            "rnn-encoder",
+            "two streams need a transformer-encoder or an xlnet, got a RnnEncoder",
+        ),
     ],
 )
-def test_a_family_that_cannot_learn_this_is_told(kind: type[Objective], family: str, sentence: str) -> None:
+def test_a_family_that_cannot_learn_this_is_told(
+    kind: type[Objective], family: str, sentence: str
+) -> None:
     with pytest.raises(SaccadeError) as error:
-        kind(TEXT, LanguageRecipe(objective=objectives.name_of(kind), block=8)).build(builder(family))
+        kind(TEXT, LanguageRecipe(objective=objectives.name_of(kind), block=8)).build(
+            builder(family)
+        )
     assert sentence in str(error.value)
 
 
@@ -298,14 +358,22 @@ def test_each_objective_can_be_learned(kind: type[Objective], family: str) -> No
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
-    assert all(parameter.grad is not None for name, parameter in model.named_parameters()), "nothing is left out of learning"
+    assert all(parameter.grad is not None for name, parameter in model.named_parameters()), (
+        "nothing is left out of learning"
+    )
 
 
 def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
     text = np.concatenate([[BOS], np.arange(EOS + 1, EOS + 9), [EOS]] * 3)
     objective, flow = Causal(TEXT, LanguageRecipe(block=16)), stream([text], block=16)
     model = objective.build(
-        builder("rnn-decoder", input_dropout=0.0, layer_dropout=0.0, weight_dropout=0.0, embedding_dropout=0.0)
+        builder(
+            "rnn-decoder",
+            input_dropout=0.0,
+            layer_dropout=0.0,
+            weight_dropout=0.0,
+            embedding_dropout=0.0,
+        )
     )
     batch = objective.batch(flow.blocks(flow.starts(0), 0))
     with auxiliary_losses.collect() as left:
@@ -314,5 +382,10 @@ def test_what_a_model_asks_for_is_added_for_each_wanted_token() -> None:
     wanted = (batch.target != PAD).sum(1)
     assert wanted.tolist() == [15, 12], "rows that want unequally many"
     torch.testing.assert_close(found, batch_loss(model.eval(), batch) + left.total(wanted))
-    apart = [batch_loss(model.train(), objective.batch(flow.blocks([start], 0))) for start in flow.starts(0)]
-    torch.testing.assert_close(found, sum(apart), msg="which rows are read together does not matter")
+    apart = [
+        batch_loss(model.train(), objective.batch(flow.blocks([start], 0)))
+        for start in flow.starts(0)
+    ]
+    torch.testing.assert_close(
+        found, sum(apart), msg="which rows are read together does not matter"
+    )

@@ -24,16 +24,35 @@ CNN = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 4}
 SHAPES = {"train": 20, "dev": 5, "test": 8, "size": 32}
 FAMILIES = {
     "bahdanau": {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.0, "image_encoder": CNN},
-    "transformer": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0, "image_encoder": CNN},
+    "transformer": {
+        "family": "transformer",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 2,
+        "dropout": 0.0,
+        "image_encoder": CNN,
+    },
     "fixed-context": {"family": "fixed-context", "dim": 8, "hidden": 8, "image_encoder": CNN},
 }
 
 
 def recipe(family: str = "bahdanau", **changed: Any) -> dict[str, Any]:
     data = {"train": "shapes:train", "dev": "shapes:dev", "test": "shapes:test", "shapes": SHAPES}
-    training = {"updates": 4, "tokens": 300, "evaluate_every": 2, "learning_rate": 0.01, "threads": 1}
+    training = {
+        "updates": 4,
+        "tokens": 300,
+        "evaluate_every": 2,
+        "learning_rate": 0.01,
+        "threads": 1,
+    }
     vocabulary = {"kind": "words", "split": "punctuation"}
-    made = {"task": "open-questions", "device": "cpu", "vocabulary": vocabulary, "model": FAMILIES[family]}
+    made = {
+        "task": "open-questions",
+        "device": "cpu",
+        "vocabulary": vocabulary,
+        "model": FAMILIES[family],
+    }
     return made | {"data": data, "training": training} | changed
 
 
@@ -53,13 +72,17 @@ def test_the_generated_sentences_are_true() -> None:
             assert answer == f"the {thing.color} object is a {thing.size} {thing.shape}"
         elif one.question.startswith("which"):
             kinds.add("colors")
-            assert answer.endswith(" ".join(["is" if len(colors) == 1 else "are", " and ".join(colors)]))
+            assert answer.endswith(
+                " ".join(["is" if len(colors) == 1 else "are", " and ".join(colors)])
+            )
             assert ("one", "two", "three", "four")[len(colors) - 1] in answer.split()
         else:
             kinds.add("relation")
             seen, other = (by_color[word] for word in one.question.split() if word in by_color)
             said = relation(seen, other, one.image.side)
-            assert answer == f"the {seen.color} {seen.shape} is {said} the {other.color} {other.shape}"
+            assert (
+                answer == f"the {seen.color} {seen.shape} is {said} the {other.color} {other.shape}"
+            )
     assert kinds == {"about", "object", "colors", "relation"}
 
 
@@ -91,13 +114,19 @@ def test_answers_are_those_of_the_whole_model_read_token_by_token(family: str) -
         batch.total(model(*batch.inputs)).backward()
         optimizer.step()
     model.eval()
-    found = list(task.describe(model, [one.image for one in some], searcher(), 5, False, [one.question for one in some]))
+    found = list(
+        task.describe(
+            model, [one.image for one in some], searcher(), 5, False, [one.question for one in some]
+        )
+    )
     assert len({one.text for one in found}) > 1
     for one, made in zip(some, found, strict=True):
         pixels = on_device([one.image.pixels(task.image_size)], torch.device("cpu"))
         read_, said = [*words.encode_ids([one.question])[0], words.bos], list[int]()
         while len(said) < 5:
-            logits = model(pixels, torch.ones(1, dtype=torch.long), torch.tensor([[*read_, *said]]))[0, -1]
+            logits = model(
+                pixels, torch.ones(1, dtype=torch.long), torch.tensor([[*read_, *said]])
+            )[0, -1]
             logits[[words.pad, words.bos, words.unk]] = float("-inf")
             said.append(int(logits.argmax()))
             if said[-1] == words.eos:
@@ -125,13 +154,22 @@ def test_controls_lack_the_picture_or_the_question() -> None:
     counts: dict[str, list[str]] = {}
     for one in examples:
         counts.setdefault(one.question, []).append(str(one.answer))
-    most = {asked: min(said, key=lambda text: (-said.count(text), text)) for asked, said in counts.items()}
+    most = {
+        asked: min(said, key=lambda text: (-said.count(text), text))
+        for asked, said in counts.items()
+    }
     right = sum(most[one.question] == one.answer for one in examples)
     assert found["blind_exact"] == pytest.approx(100 * right / len(examples))
-    assert found["exact"] == found["exact_other_picture"] == found["exact_other_question"] == 0.0, "nothing was learned"
+    assert found["exact"] == found["exact_other_picture"] == found["exact_other_question"] == 0.0, (
+        "nothing was learned"
+    )
 
-    class Perfect(OpenQuestions):  # right about what it is given, so that the controls are what chance leaves
-        def outputs(self, model: Any, given: Any, *more: Any, **search: Any) -> tuple[list[str], int]:
+    class Perfect(
+        OpenQuestions
+    ):  # right about what it is given, so that the controls are what chance leaves
+        def outputs(
+            self, model: Any, given: Any, *more: Any, **search: Any
+        ) -> tuple[list[str], int]:
             known = {(id(one.image), one.question): str(one.answer) for one in examples}
             return [known.get((id(one.image), one.question), "") for one in given], 0
 
@@ -162,29 +200,68 @@ def test_a_trained_model_answers_in_python_and_by_the_command(
     assert system.task.blind == json.loads((trained / "best/tokenizer.json").read_text())["blind"]
     Image.new("RGB", (40, 40), "red").save(tmp_path / "red.png")
     one = system.answer(str(tmp_path / "red.png"), "what is this picture all about?")
-    assert run(["answer", str(trained), str(tmp_path / "red.png"), "what is this picture all about?", "--json"]) == 0
+    assert (
+        run(
+            [
+                "answer",
+                str(trained),
+                str(tmp_path / "red.png"),
+                "what is this picture all about?",
+                "--json",
+            ]
+        )
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     assert printed["answer"] == one.answer
-    assert printed["probabilities"] == {one.answer: pytest.approx(next(iter(one.probabilities.values())))}
+    assert printed["probabilities"] == {
+        one.answer: pytest.approx(next(iter(one.probabilities.values())))
+    }
     assert (
-        run(["show", str(trained), str(tmp_path / "red.png"), "which colors are there?", "--out", str(tmp_path / "look.png")])
+        run(
+            [
+                "show",
+                str(trained),
+                str(tmp_path / "red.png"),
+                "which colors are there?",
+                "--out",
+                str(tmp_path / "look.png"),
+            ]
+        )
         == 0
     )
     assert (tmp_path / "look.png").exists()
-    assert run(["evaluate", str(trained), "test", "--beam", "2", "--length-penalty", "0.5", "--json"]) == 0
-    assert {"exact", "cider", "blind_exact", "exact_other_picture"} <= json.loads(capsys.readouterr().out.splitlines()[-1]).keys()
+    assert (
+        run(["evaluate", str(trained), "test", "--beam", "2", "--length-penalty", "0.5", "--json"])
+        == 0
+    )
+    assert {"exact", "cider", "blind_exact", "exact_other_picture"} <= json.loads(
+        capsys.readouterr().out.splitlines()[-1]
+    ).keys()
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["caption", "MODEL", "PICTURE"], "an open-questions model cannot describe a picture; use `saccade answer MODEL"),
+        (
+            ["caption", "MODEL", "PICTURE"],
+            "an open-questions model cannot describe a picture; use `saccade answer MODEL",
+        ),
         (["answer", "MODEL", "PICTURE", " "], "the question is empty; ask something"),
         (["show", "MODEL", "PICTURE"], "give the question after the image"),
-        (["show", "MODEL", "PICTURE", "why?", "--target", "because"], "a second text is a question about an image; leave it out"),
-        (["show", "MODEL", "PICTURE", "--target", "because"], "a model of questions takes no target; leave --target out"),
+        (
+            ["show", "MODEL", "PICTURE", "why?", "--target", "because"],
+            "a second text is a question about an image; leave it out",
+        ),
+        (
+            ["show", "MODEL", "PICTURE", "--target", "because"],
+            "a model of questions takes no target; leave --target out",
+        ),
         (["evaluate", "MODEL", "FILE"], "has no answer to compare with"),
-        (["evaluate", "MODEL", "test", "--length-penalty", "99"], "a length penalty of 99.0; give a number from -10 to 10"),
+        (
+            ["evaluate", "MODEL", "test", "--length-penalty", "99"],
+            "a length penalty of 99.0; give a number from -10 to 10",
+        ),
     ],
 )
 def test_wrong_uses_are_one_sentence(
@@ -201,12 +278,17 @@ def test_wrong_uses_are_one_sentence(
 def test_own_questions_come_from_a_file(tmp_path: Path) -> None:
     for color in ("red", "blue"):
         Image.new("RGB", (32, 32), color).save(tmp_path / f"{color}.png")
-    lines = [{"image": f"{color}.png", "question": "what is it?", "answer": f"a {color} square ."} for color in ("red", "blue")]
+    lines = [
+        {"image": f"{color}.png", "question": "what is it?", "answer": f"a {color} square ."}
+        for color in ("red", "blue")
+    ]
     path = tmp_path / "asked.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines * 8))
     found = read(OPEN, str(path))
     assert isinstance(found[0], Asked)
     api.fit(recipe(data={"train": str(path), "held_out": 0.5}), tmp_path / "run")
-    assert isinstance(api.load(tmp_path / "run").answer(str(tmp_path / "red.png"), "what is it?").answer, str)
+    assert isinstance(
+        api.load(tmp_path / "run").answer(str(tmp_path / "red.png"), "what is it?").answer, str
+    )
     with pytest.raises(SaccadeError, match="no questions about pictures"):
         read(OPEN, "phrasebook:train")

@@ -20,19 +20,36 @@ PARTS = (slice(0, 5), slice(5, 9))
 
 def body(**parts: str) -> TransformerEncoder:
     torch.manual_seed(0)
-    model = {"family": "transformer-encoder", "dim": 16, "hidden": 32, "depth": 2, "heads": 2, "dropout": 0.0, **parts}
+    model = {
+        "family": "transformer-encoder",
+        "dim": 16,
+        "hidden": 32,
+        "depth": 2,
+        "heads": 2,
+        "dropout": 0.0,
+        **parts,
+    }
     built = recipes.Builder(model).make(Encoder, VOCAB)
     assert isinstance(built, TransformerEncoder)
     return built
 
 
 @pytest.mark.parametrize(
-    "parts", [{}, {"position_embedding": "none", "position": "rotary"}, {"position_embedding": "none", "position": "alibi"}]
+    "parts",
+    [
+        {},
+        {"position_embedding": "none", "position": "rotary"},
+        {"position_embedding": "none", "position": "alibi"},
+    ],
 )
-def test_a_masked_model_reads_each_packed_document_as_if_it_were_alone(parts: dict[str, str]) -> None:
+def test_a_masked_model_reads_each_packed_document_as_if_it_were_alone(
+    parts: dict[str, str],
+) -> None:
     model = MaskedModel(body(**parts), VOCAB).eval().double()
     tokens = torch.randint(4, VOCAB, (1, 9))
-    packed = model(tokens, torch.tensor([9]), None, masks.documents(DOCUMENTS), restart_positions(DOCUMENTS))
+    packed = model(
+        tokens, torch.tensor([9]), None, masks.documents(DOCUMENTS), restart_positions(DOCUMENTS)
+    )
     for part in PARTS:
         alone = model(tokens[:, part], torch.tensor([part.stop - part.start]))
         torch.testing.assert_close(packed[:, part], alone)
@@ -47,8 +64,12 @@ def test_two_streams_keep_to_their_document() -> None:
     packed = model(tokens, torch.tensor([9]), order, at, DOCUMENTS)
     for part, asked in zip(PARTS, ([2, 4], [6, 8]), strict=True):
         inside = torch.tensor([[place - part.start for place in asked]])
-        alone = model(tokens[:, part], torch.tensor([part.stop - part.start]), order[:, part], inside)
-        torch.testing.assert_close(packed[:, [at[0].tolist().index(place) for place in asked]], alone)
+        alone = model(
+            tokens[:, part], torch.tensor([part.stop - part.start]), order[:, part], inside
+        )
+        torch.testing.assert_close(
+            packed[:, [at[0].tolist().index(place) for place in asked]], alone
+        )
 
 
 def test_places_restart_where_a_document_begins() -> None:

@@ -21,7 +21,10 @@ from saccade.tasks.questions import Posed, Questions, SharedPlans
 from support import error_of
 
 CPU = torch.device("cpu")
-SIZES = {"transformer-encoder": {"hidden": 16, "depth": 1, "heads": 2}, "rnn-encoder": {"hidden": 8, "depth": 1}}
+SIZES = {
+    "transformer-encoder": {"hidden": 16, "depth": 1, "heads": 2},
+    "rnn-encoder": {"hidden": 8, "depth": 1},
+}
 EXAMPLES = read(ASKED, "shapes:train", {"train": 12, "dev": 3, "test": 3, "size": 32})
 
 
@@ -30,8 +33,19 @@ def recipe(family: str = "transformer-encoder", *words: str, **more: Any) -> rec
     return recipes.recipe(
         {
             "task": "questions",
-            "data": {"train": "shapes:train", "dev": "shapes:dev", "shapes": {"train": 12, "dev": 3, "test": 3, "size": 32}},
-            "model": {"family": family, "dim": 8, "dropout": 0.0, **SIZES[family], "image_encoder": images, **more},
+            "data": {
+                "train": "shapes:train",
+                "dev": "shapes:dev",
+                "shapes": {"train": 12, "dev": 3, "test": 3, "size": 32},
+            },
+            "model": {
+                "family": family,
+                "dim": 8,
+                "dropout": 0.0,
+                **SIZES[family],
+                "image_encoder": images,
+                **more,
+            },
             "vocabulary": {"kind": "words", "split": "punctuation"},
             "training": {"tokens": 200, "updates": 2},
             "device": "cpu",
@@ -52,9 +66,13 @@ def test_a_batch_has_each_picture_once_and_every_question_its_own() -> None:
     batch = made.task.batch([numbers[3], numbers[0], numbers[20], numbers[1]], CPU)
     tokens, _, images, which = batch.inputs
     assert len(tokens) == 4
-    assert len({one.image for one in (EXAMPLES[3], EXAMPLES[0], EXAMPLES[20], EXAMPLES[1])}) == len(images)
+    assert len({one.image for one in (EXAMPLES[3], EXAMPLES[0], EXAMPLES[20], EXAMPLES[1])}) == len(
+        images
+    )
     for n, at in enumerate((3, 0, 20, 1)):
-        assert torch.equal((255 * images[which[n]]).round().to(torch.uint8), EXAMPLES[at].image.pixels())
+        assert torch.equal(
+            (255 * images[which[n]]).round().to(torch.uint8), EXAMPLES[at].image.pixels()
+        )
 
 
 @pytest.mark.parametrize("family", SIZES)
@@ -66,21 +84,38 @@ def test_shared_pictures_give_what_each_question_gets_alone(family: str) -> None
     for n, one in enumerate(numbers):
         torch.testing.assert_close(made.model(*made.task.batch([one], CPU).inputs)[0], together[n])
     tokens, lengths, images, which = made.task.batch(numbers, CPU).inputs
-    torch.testing.assert_close(made.model(tokens, lengths, images[which]), together, msg="a picture for each question")
-    assert not torch.allclose(made.model(tokens, lengths, images.flip(0), which), together), "the picture matters"
+    torch.testing.assert_close(
+        made.model(tokens, lengths, images[which]), together, msg="a picture for each question"
+    )
+    assert not torch.allclose(made.model(tokens, lengths, images.flip(0), which), together), (
+        "the picture matters"
+    )
 
 
 @pytest.mark.parametrize("family", SIZES)
 @torch.no_grad()
 def test_where_something_is_matters_by_the_grid_embedding_alone(family: str) -> None:
     """A single convolution of 1 × 1 patches knows no positions; so the same patches in another order differ by the grid embedding."""
-    patches = {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 1, "patch": 8, "grid_embedding": "none"}
+    patches = {
+        "family": "vit",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 1,
+        "patch": 8,
+        "grid_embedding": "none",
+    }
     images = torch.rand(1, 3, 16, 16)
     moved = torch.cat([images[..., 8:], images[..., :8]], -1)
     for grid, same in (("none", True), ("sinusoidal", False), ("learned", False)):
         made = system(family, image_encoder=patches, grid_embedding=grid)
         tokens, lengths = torch.tensor([[5, 6, 7]]), torch.tensor([3])
-        assert torch.allclose(made.model(tokens, lengths, images), made.model(tokens, lengths, moved), atol=1e-6) == same, grid
+        assert (
+            torch.allclose(
+                made.model(tokens, lengths, images), made.model(tokens, lengths, moved), atol=1e-6
+            )
+            == same
+        ), grid
 
 
 def test_plans_have_every_question_once_and_pictures_together_within_the_budget() -> None:
@@ -94,7 +129,9 @@ def test_plans_have_every_question_once_and_pictures_together_within_the_budget(
     assert plans(3, 0) == SharedPlans(numbers, 50)(3, 0)
     assert plans(3, 0) != plans(3, 1)
     holding = [[n for n in range(5) if any(m % 5 == n for m in batch)] for batch in plans(3, 0)]
-    assert max(sum(picture in one for one in holding) for picture in range(5)) == 1, "each picture is read once in an epoch"
+    assert max(sum(picture in one for one in holding) for picture in range(5)) == 1, (
+        "each picture is read once in an epoch"
+    )
     many = SharedPlans([Posed([[1]] * 4, [0], n, pixels[0]) for n in range(30)], 20)(0, 0)
     assert max(map(len, many)) == 5, "more questions than a batch holds are divided"
 
@@ -116,19 +153,39 @@ def test_what_is_answered_without_the_picture() -> None:
     ]  # fmt: skip
     made = api.build(recipe(), train)
     again = Questions.restore(made.recipe, made.task.tokens())
-    assert (made.task.blind, made.task.commonest) == (again.blind, again.commonest) == ({"is it red?": 1, "what shape?": 0}, 2)
-    asked = [("is it red?", "no"), ("is it red?", "yes"), ("what shape?", "circle"), ("never asked?", "yes"), ("big?", "no")]
+    assert (
+        (made.task.blind, made.task.commonest)
+        == (again.blind, again.commonest)
+        == ({"is it red?": 1, "what shape?": 0}, 2)
+    )
+    asked = [
+        ("is it red?", "no"),
+        ("is it red?", "yes"),
+        ("what shape?", "circle"),
+        ("never asked?", "yes"),
+        ("big?", "no"),
+    ]
     metrics = made.evaluate([Asked(EXAMPLES[0].image, *one, n) for n, one in enumerate(asked, 1)])
     assert metrics["blind_accuracy"] == pytest.approx(60.0)
     assert metrics["questions"] == 5
 
 
-def test_a_trained_model_answers_by_the_picture_and_its_folder_answers_alike(tmp_path: Path) -> None:
+def test_a_trained_model_answers_by_the_picture_and_its_folder_answers_alike(
+    tmp_path: Path,
+) -> None:
     for n, color in enumerate(("red", "blue")):
         for m in range(4):
-            Image.new("RGB", (16, 16), tuple(230 if k == 2 * n else 10 * m for k in range(3))).save(tmp_path / f"{color}{m}.png")
-    lines = [f"{color}{m}.png\twhat color is it?\t{color}" for color in ("red", "blue") for m in range(4)]
-    lines += [f"{color}{m}.png\tis it red?\t{'yes' if color == 'red' else 'no'}" for color in ("red", "blue") for m in range(4)]
+            Image.new("RGB", (16, 16), tuple(230 if k == 2 * n else 10 * m for k in range(3))).save(
+                tmp_path / f"{color}{m}.png"
+            )
+    lines = [
+        f"{color}{m}.png\twhat color is it?\t{color}" for color in ("red", "blue") for m in range(4)
+    ]
+    lines += [
+        f"{color}{m}.png\tis it red?\t{'yes' if color == 'red' else 'no'}"
+        for color in ("red", "blue")
+        for m in range(4)
+    ]
     (tmp_path / "asked.tsv").write_text("\n".join(lines) + "\n")
     where = str(tmp_path / "asked.tsv")
     values = recipe().to_dict()
@@ -153,7 +210,9 @@ def test_a_trained_model_answers_by_the_picture_and_its_folder_answers_alike(tmp
     assert sum(one.probabilities.values()) == pytest.approx(1.0)
     several = loaded.answer(str(tmp_path / "red1.png"), ["is it red?", "what color is it?"])
     assert [answer for answer, _ in several] == ["yes", "red"]
-    pairs = loaded.answer([(tmp_path / "red1.png", "is it red?"), (tmp_path / "blue1.png", "is it red?")])
+    pairs = loaded.answer(
+        [(tmp_path / "red1.png", "is it red?"), (tmp_path / "blue1.png", "is it red?")]
+    )
     assert pairs == ["yes", "no"]
     assert loaded.evaluate([(tmp_path / "red1.png", "is it red?", "yes")])["accuracy"] == 100.0
 
@@ -178,11 +237,23 @@ def test_weights_are_those_of_the_attention_to_the_picture(family: str) -> None:
         (lambda m: m.answer("nowhere.png", "what?"), "no file 'nowhere.png'; check the path"),
         (lambda m: m.answer(EXAMPLES[0].image, " "), "question 1 is empty; ask something"),
         (lambda m: m.answer([(EXAMPLES[0].image,)]), "expected an image's path and a question"),
-        (lambda m: m.answer(EXAMPLES[0].image, 3), "expected a text or a list of texts, got int; write m.answer("),
-        (lambda m: m.classify("a text"), 'a questions model cannot label a text; use m.answer("picture.png", "your question")'),
+        (
+            lambda m: m.answer(EXAMPLES[0].image, 3),
+            "expected a text or a list of texts, got int; write m.answer(",
+        ),
+        (
+            lambda m: m.classify("a text"),
+            'a questions model cannot label a text; use m.answer("picture.png", "your question")',
+        ),
         (lambda m: m.evaluate([("x.png", "what?")]), "expected (image, question, answer)"),
-        (lambda m: m.evaluate([Asked(EXAMPLES[0].image, "what?", None, 7)]), "line 7 has no answer; give every question one"),
-        (lambda m: m.evaluate([Asked(EXAMPLES[0].image, "what?", "mauve", 7)]), "the answer 'mauve' was never seen in training"),
+        (
+            lambda m: m.evaluate([Asked(EXAMPLES[0].image, "what?", None, 7)]),
+            "line 7 has no answer; give every question one",
+        ),
+        (
+            lambda m: m.evaluate([Asked(EXAMPLES[0].image, "what?", "mauve", 7)]),
+            "the answer 'mauve' was never seen in training",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_a_sentence(ask: Any, sentence: str) -> None:
@@ -191,19 +262,35 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(ask: Any, sentence: str) -> 
 
 def test_data_that_are_no_questions_with_a_closed_set_of_answers_are_refused() -> None:
     each = [Asked(EXAMPLES[0].image, "what?", f"answer {n}", n) for n in range(50)]
-    assert "50 answers for 50 questions, nearly one each" in error_of(lambda: api.build(recipe(), each))
+    assert "50 answers for 50 questions, nearly one each" in error_of(
+        lambda: api.build(recipe(), each)
+    )
     assert "line 1 of the training data has no answer" in error_of(
         lambda: api.build(recipe(), [Asked(each[0].image, "a?", None, 1)])
     )
-    with pytest.raises(SaccadeError, match="which is not an encoder whose text looks at an image; choose one of: "):
-        recipes.recipe({"task": "questions", "data": {"train": "shapes:train"}, "model": {"family": "bahdanau"}})
+    with pytest.raises(
+        SaccadeError, match="which is not an encoder whose text looks at an image; choose one of: "
+    ):
+        recipes.recipe(
+            {
+                "task": "questions",
+                "data": {"train": "shapes:train"},
+                "model": {"family": "bahdanau"},
+            }
+        )
 
 
 def test_settings_that_do_not_fit_a_text_that_looks_at_an_image_are_refused() -> None:
     for stack in ("funnel", "transparent"):
-        assert f"model.stack={stack} is not for a model that attends to an image" in error_of(lambda: recipe(stack=stack))  # noqa: B023
-    assert "model.head has no effect on this transformer-encoder" in error_of(lambda: recipe(head="mixture"))
-    assert "no setting named 'model.image_encoder.dims'" in error_of(lambda: recipe(image_encoder={"family": "cnn", "dims": 3}))
+        assert f"model.stack={stack} is not for a model that attends to an image" in error_of(
+            lambda stack=stack: recipe(stack=stack)
+        )
+    assert "model.head has no effect on this transformer-encoder" in error_of(
+        lambda: recipe(head="mixture")
+    )
+    assert "no setting named 'model.image_encoder.dims'" in error_of(
+        lambda: recipe(image_encoder={"family": "cnn", "dims": 3})
+    )
     assert "model.image_encoder.family is 'bag', which is not an image encoder" in error_of(
         lambda: recipe(image_encoder={"family": "bag"})
     )
@@ -218,6 +305,10 @@ def test_training_changes_pictures_and_not_their_questions() -> None:
     changed, kept = work.batch(plan), plain.batch(plan)
     assert all(torch.equal(changed.inputs[n], kept.inputs[n]) for n in (0, 1, 3))
     assert not torch.equal(changed.inputs[2], kept.inputs[2])
-    assert torch.equal(changed.inputs[2], work.batch(plan).inputs[2]), "the same batch is changed the same way"
+    assert torch.equal(changed.inputs[2], work.batch(plan).inputs[2]), (
+        "the same batch is changed the same way"
+    )
     mixed = recipe("transformer-encoder", "data.augment={mixup: 0.5}")
-    assert "mix two pictures, and a question is about one" in error_of(lambda: made.task.work(mixed, EXAMPLES, EXAMPLES[:4], CPU))
+    assert "mix two pictures, and a question is about one" in error_of(
+        lambda: made.task.work(mixed, EXAMPLES, EXAMPLES[:4], CPU)
+    )

@@ -62,7 +62,13 @@ def test_the_expected_gradient_is_that_of_all_outputs(monkeypatch: pytest.Monkey
     torch.manual_seed(0)
     model, reference = Bigrams(), [3, 4]
     target = torch.tensor([[*reference, EOS]])
-    batch = Batch((torch.tensor([[3, 4]]), torch.tensor([2]), torch.tensor([[BOS, *reference]])), target, PAD, 3, [1])
+    batch = Batch(
+        (torch.tensor([[3, 4]]), torch.tensor([2]), torch.tensor([[BOS, *reference]])),
+        target,
+        PAD,
+        3,
+        [1],
+    )
 
     expected = torch.tensor(0.0).double()
     for tokens in itertools.product(range(5), repeat=3):  # cut after three, as samples are
@@ -75,11 +81,21 @@ def test_the_expected_gradient_is_that_of_all_outputs(monkeypatch: pytest.Monkey
     (wanted,) = torch.autograd.grad(-expected, model.table)
 
     reward = Reward(BOS, EOS, samples=4, likelihood=0.0, smoothing=0.0)
-    many = Batch(tuple(one.expand(1500, *one.shape[1:]) for one in batch.inputs), target.expand(1500, -1), PAD, 4500, [1])
-    estimates = torch.stack([torch.autograd.grad(reward(model, many) / 1500, model.table)[0] for _ in range(8)])
+    many = Batch(
+        tuple(one.expand(1500, *one.shape[1:]) for one in batch.inputs),
+        target.expand(1500, -1),
+        PAD,
+        4500,
+        [1],
+    )
+    estimates = torch.stack(
+        [torch.autograd.grad(reward(model, many) / 1500, model.table)[0] for _ in range(8)]
+    )
     error = estimates.std(0) / 8**0.5
     assert ((estimates.mean(0) - wanted).abs() <= 5 * error + 1e-9).all()
-    assert (wanted.abs() > 10 * error).any(), "the estimate is far more exact than what it estimates is large"
+    assert (wanted.abs() > 10 * error).any(), (
+        "the estimate is far more exact than what it estimates is large"
+    )
 
 
 def test_likelihood_alone_is_the_token_loss() -> None:
@@ -90,7 +106,9 @@ def test_likelihood_alone_is_the_token_loss() -> None:
     mixed = Reward(BOS, EOS, 2, 1.5, 0.0)(model, batch)
     torch.manual_seed(1)
     alone = Reward(BOS, EOS, 2, 0.0, 0.0)(model, batch)
-    losses = nn.functional.cross_entropy(model.table[read].flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum")
+    losses = nn.functional.cross_entropy(
+        model.table[read].flatten(0, 1), target.flatten(), ignore_index=PAD, reduction="sum"
+    )
     torch.testing.assert_close(mixed - alone, 1.5 * losses.float(), check_dtype=False)
 
 
@@ -106,7 +124,9 @@ def test_a_run_continues_another_by_reward(tmp_path: Path) -> None:
     kept = two.recipe.training
     assert (kept.reward, kept.reward_samples, kept.reward_likelihood) == ("gleu", 4, 0.017)
     for name, parameter in one.model.named_parameters():
-        assert torch.equal(taken.model.get_parameter(name), parameter), "head and all, since both are of one kind"
+        assert torch.equal(taken.model.get_parameter(name), parameter), (
+            "head and all, since both are of one kind"
+        )
     for words in ("source", "target"):
         assert getattr(two.task, words).to_json() == getattr(one.task, words).to_json()
     plain = {name: value for name, value in how.items() if not name.startswith("reward")}
@@ -114,13 +134,19 @@ def test_a_run_continues_another_by_reward(tmp_path: Path) -> None:
     again, _ = api.fit(recipe, tmp_path / "again")
     ends = [dict(made.model.named_parameters()) for made in (two, again, other)]
     assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())
-    assert not all(torch.equal(value, ends[2][name]) for name, value in ends[0].items()), "it is the reward that is learned"
+    assert not all(torch.equal(value, ends[2][name]) for name, value in ends[0].items()), (
+        "it is the reward that is learned"
+    )
 
 
 def test_what_does_not_go_together_is_refused() -> None:
     for name, value in (("graphs", True), ("agreement", 0.5), ("parallel", "fsdp")):
-        made = recipes.recipe({"model": {"family": "gnmt"}, "training": {"reward": "gleu", name: value}})
-        with pytest.raises(SaccadeError, match=f"does not go with training.{name}={value}; leave one of them out"):
+        made = recipes.recipe(
+            {"model": {"family": "gnmt"}, "training": {"reward": "gleu", name: value}}
+        )
+        with pytest.raises(
+            SaccadeError, match=f"does not go with training.{name}={value}; leave one of them out"
+        ):
             Reward.of(made.training, BOS, EOS)
     with pytest.raises(SaccadeError, match="reward_samples"):
         recipes.recipe({"model": {"family": "gnmt"}, "training": {"reward_samples": 4}})

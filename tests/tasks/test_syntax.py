@@ -16,7 +16,13 @@ from support import error_of, run_cli
 
 WORDS = (("the", "DET"), ("black", "ADJ"), ("cat", "NOUN"), ("sleeps", "VERB"))
 GOOD, CHAIN = (3, 3, 4, 0), (2, 3, 4, 0)
-CYCLE, ROOTLESS, TWO_ROOTS, OUTSIDE, MISSING = (2, 1, 4, 0), (2, 3, 4, 1), (3, 3, 0, 0), (3, 3, 9, 0), (3, "_", 4, 0)
+CYCLE, ROOTLESS, TWO_ROOTS, OUTSIDE, MISSING = (
+    (2, 1, 4, 0),
+    (2, 3, 4, 1),
+    (3, 3, 0, 0),
+    (3, 3, 9, 0),
+    (3, "_", 4, 0),
+)
 BOTH = {"position": {"name": "syntax", "signed": True}, "position_embedding": "depth"}
 
 
@@ -33,14 +39,20 @@ def write(path: Path, *trees: tuple[Any, ...]) -> str:
     return str(path)
 
 
-def recipe(train: str, dev: str = "", model: dict[str, Any] | None = None, **data: Any) -> recipes.Recipe:
+def recipe(
+    train: str, dev: str = "", model: dict[str, Any] | None = None, **data: Any
+) -> recipes.Recipe:
     sizes = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
     return recipes.recipe(
         {
             "task": "tagging",
             "data": {"train": train, "dev": dev or train, **data},
             "vocabulary": {"kind": "words"},
-            "model": {"family": "transformer-encoder", **sizes, **(BOTH if model is None else model)},
+            "model": {
+                "family": "transformer-encoder",
+                **sizes,
+                **(BOTH if model is None else model),
+            },
             "training": {"updates": 2, "tokens": 60},
             "device": "cpu",
         }
@@ -59,9 +71,13 @@ def test_sentences_without_a_tree_are_skipped_and_counted_by_kind(tmp_path: Path
     assert "cannot be used" not in notes
     plain = "\n".join(api.prepared(recipe(train, good, model={}))[0].notes)
     assert "form no tree" not in plain
-    assert "data: 10 sentences to train on in " in plain, "a model that reads no trees uses those sentences"
+    assert "data: 10 sentences to train on in " in plain, (
+        "a model that reads no trees uses those sentences"
+    )
     held_out = api.prepared(recipe(good, train))[0].notes
-    assert any(note.startswith(f"skipped 5 of 11 sentences in {train}") for note in held_out), "in the dev set too"
+    assert any(note.startswith(f"skipped 5 of 11 sentences in {train}") for note in held_out), (
+        "in the dev set too"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,15 +90,22 @@ def test_sentences_without_a_tree_are_skipped_and_counted_by_kind(tmp_path: Path
         (OUTSIDE, "line 8: the head of 'cat' is 9, and the sentence has words 1 to 4"),
     ],
 )  # fmt: skip
-def test_the_first_bad_tree_is_named_where_nothing_may_be_skipped(tmp_path: Path, heads: tuple[Any, ...], why: str) -> None:
+def test_the_first_bad_tree_is_named_where_nothing_may_be_skipped(
+    tmp_path: Path, heads: tuple[Any, ...], why: str
+) -> None:
     train, good = write(tmp_path / "t.conllu", GOOD, heads), write(tmp_path / "g.conllu", GOOD)
-    assert why in error_of(lambda: api.fit(recipe(train, strict=True), tmp_path / "run", watcher=Watcher()))
+    assert why in error_of(
+        lambda: api.fit(recipe(train, strict=True), tmp_path / "run", watcher=Watcher())
+    )
     made, _ = api.fit(recipe(good), tmp_path / "good", watcher=Watcher())
     assert why in error_of(lambda: made.evaluate(train)), "in an evaluation every sentence counts"
 
 
 def test_more_bad_trees_than_good_ones_are_an_error(tmp_path: Path) -> None:
-    train, good = write(tmp_path / "t.conllu", GOOD, CYCLE, MISSING), write(tmp_path / "g.conllu", GOOD)
+    train, good = (
+        write(tmp_path / "t.conllu", GOOD, CYCLE, MISSING),
+        write(tmp_path / "g.conllu", GOOD),
+    )
     for one in (recipe(train), recipe(good, train)):
         found = error_of(lambda one=one: api.fit(one, tmp_path / "run", watcher=Watcher()))
         assert found.startswith("2 of 3 sentences in ")
@@ -91,7 +114,12 @@ def test_more_bad_trees_than_good_ones_are_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [{"position": "syntax"}, {"position": {"name": "syntax", "signed": True}}, {"position_embedding": "depth"}, BOTH],
+    [
+        {"position": "syntax"},
+        {"position": {"name": "syntax", "signed": True}},
+        {"position_embedding": "depth"},
+        BOTH,
+    ],
     ids=["unsigned", "signed", "depth", "both"],
 )
 def test_other_trees_give_other_answers(tmp_path: Path, model: dict[str, Any]) -> None:
@@ -99,18 +127,28 @@ def test_other_trees_give_other_answers(tmp_path: Path, model: dict[str, Any]) -
     made, _ = api.fit(recipe(good, model=model), tmp_path / "run", watcher=Watcher())
     again = api.load(tmp_path / "run", "cpu")
     for one in (made, again):
-        logits = [one.task.logits(one.model, one.task.numbers(one.read(path)))[0] for path in (good, chain)]
+        logits = [
+            one.task.logits(one.model, one.task.numbers(one.read(path)))[0]
+            for path in (good, chain)
+        ]
         assert not torch.allclose(*logits)
     assert made.tag(made.read(good)) == again.tag(made.read(good))
 
 
 def test_a_model_that_tells_up_from_down(tmp_path: Path) -> None:
     """Two trees with the same unsigned distances everywhere: a chain of three words, read from either end."""
-    up, down = Sentence(("the", "cat", "sleeps"), None, 1, (1, 2, -1)), Sentence(("the", "cat", "sleeps"), None, 1, (-1, 0, 1))
+    up, down = (
+        Sentence(("the", "cat", "sleeps"), None, 1, (1, 2, -1)),
+        Sentence(("the", "cat", "sleeps"), None, 1, (-1, 0, 1)),
+    )
     for signed in (False, True):
         good = write(tmp_path / "g.conllu", GOOD)
-        system, _ = api.prepared(recipe(good, model={"position": {"name": "syntax", "signed": signed}}))
-        logits = [system.task.logits(system.model, system.task.numbers([one]))[0] for one in (up, down)]
+        system, _ = api.prepared(
+            recipe(good, model={"position": {"name": "syntax", "signed": signed}})
+        )
+        logits = [
+            system.task.logits(system.model, system.task.numbers([one]))[0] for one in (up, down)
+        ]
         assert torch.allclose(*logits) == (not signed)
 
 
@@ -120,14 +158,19 @@ def test_plain_text_has_no_tree_and_the_command_says_what_to_pass(tmp_path: Path
     text, tabs = tmp_path / "t.txt", tmp_path / "t.tsv"
     text.write_text("the black cat\n")
     tabs.write_text("the\tDET\ncat\tNOUN\n")
-    sentence = (
-        "the sentence has no parse tree, which the positions of this model need; give a .conllu file whose HEAD column is filled"
-    )
-    for words in (("tag", run, text), ("tag", run, "-"), ("evaluate", run, tabs), ("show", run, "the black cat")):
+    sentence = "the sentence has no parse tree, which the positions of this model need; give a .conllu file whose HEAD column is filled"
+    for words in (
+        ("tag", run, text),
+        ("tag", run, "-"),
+        ("evaluate", run, tabs),
+        ("show", run, "the black cat"),
+    ):
         found = run_cli(*words, stdin="the black cat\n")
         assert found.code == 2, words
         assert f"line 1: {sentence}" in found.err
         assert "Traceback" not in found.err
     right = run_cli("tag", run, good)
     assert right.code == 0
-    assert [line.split("\t")[6] for line in right.out.splitlines() if line] == [str(n) for n in GOOD + CHAIN], "heads stay"
+    assert [line.split("\t")[6] for line in right.out.splitlines() if line] == [
+        str(n) for n in GOOD + CHAIN
+    ], "heads stay"

@@ -22,18 +22,32 @@ from saccade.training.losses import batch_loss
 
 SENTENCES = [
     Sentence(("the", "black", "cat"), ("DET", "ADJ", "NOUN"), 1),
-    Sentence(("the", "New York", "cats", "sleep", "internationalization"), ("DET", "PROPN", "NOUN", "VERB", "NOUN"), 5),
+    Sentence(
+        ("the", "New York", "cats", "sleep", "internationalization"),
+        ("DET", "PROPN", "NOUN", "VERB", "NOUN"),
+        5,
+    ),
     Sentence(("sleep",), ("VERB",), 11),
 ]
 CPU = torch.device("cpu")
 
 
-def recipe(family: str = "rnn-encoder", kind: str = "words", *words: str, **more: Any) -> recipes.Recipe:
+def recipe(
+    family: str = "rnn-encoder", kind: str = "words", *words: str, **more: Any
+) -> recipes.Recipe:
     sizes = {"heads": 2} if family.startswith("transformer") else {}
     return recipes.recipe(
         {
             "task": "tagging",
-            "model": {"family": family, "dim": 8, "hidden": 6, "depth": 1, "dropout": 0.0, **sizes, **more},
+            "model": {
+                "family": family,
+                "dim": 8,
+                "hidden": 6,
+                "depth": 1,
+                "dropout": 0.0,
+                **sizes,
+                **more,
+            },
             "vocabulary": {"kind": kind, "size": 300},
             "training": {"tokens": 60},
             "device": "cpu",
@@ -79,7 +93,8 @@ LETTERS = st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size
 
 
 @given(
-    st.lists(st.lists(LETTERS, min_size=1, max_size=6), min_size=1, max_size=4), st.sampled_from(["words", "bpe", "characters"])
+    st.lists(st.lists(LETTERS, min_size=1, max_size=6), min_size=1, max_size=4),
+    st.sampled_from(["words", "bpe", "characters"]),
 )
 def test_any_words_get_a_tag_each(sentences: list[list[str]], kind: str) -> None:
     made = MADE.setdefault(kind, system(kind=kind))
@@ -114,7 +129,9 @@ def test_words_never_seen_are_read_by_their_bytes(tmp_path: Path) -> None:
     assert bytes(n - 3 for n in numbers[0][0][0][2:] if n > 2) == b"New York"
 
 
-@pytest.mark.parametrize(("family", "words"), [("rnn-encoder", "tokens"), ("transformer-encoder", "characters-rnn")])
+@pytest.mark.parametrize(
+    ("family", "words"), [("rnn-encoder", "tokens"), ("transformer-encoder", "characters-rnn")]
+)
 @pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: str) -> None:
     made = system(family, kind, embedding=words)
@@ -125,7 +142,9 @@ def test_a_batch_has_the_loss_of_its_sentences(family: str, words: str, kind: st
         assert batch_loss(made.model, batch).item() == pytest.approx(sum(alone), rel=1e-5)
     assert batch.tokens == 9
     for budget in (1, 20, 1000):
-        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(sum(alone) / 9, rel=1e-5)
+        assert made.task.metrics(made.model, numbers, budget)["loss"] == pytest.approx(
+            sum(alone) / 9, rel=1e-5
+        )
 
 
 def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
@@ -136,7 +155,11 @@ def test_accuracy_over_all_words_and_over_those_never_seen() -> None:
     ]
     guessed = api.tag(made, asked)
     found = api.evaluate(made, asked)
-    right = [a == b for one, tags in zip(asked, guessed, strict=True) for a, b in zip(one.tags or (), tags, strict=True)]
+    right = [
+        a == b
+        for one, tags in zip(asked, guessed, strict=True)
+        for a, b in zip(one.tags or (), tags, strict=True)
+    ]
     assert found["accuracy"] == pytest.approx(100 * sum(right) / 5)
     assert found["unknown_words"] == 2
     assert found["accuracy_unknown"] == pytest.approx(100 * (right[1] + right[3]) / 2)
@@ -152,7 +175,10 @@ def test_the_usual_tag_of_each_word_is_a_control_that_is_stored() -> None:
         Sentence(("cats", "dogs"), ("NOUN", "NOUN"), 3),
     ]
     made = api.build(recipe(), train)
-    asked = [Sentence(("the", "saw", "zebra"), ("ADJ", "NOUN", "NOUN"), 1), Sentence(("cats", "zebra"), ("NOUN", "VERB"), 2)]
+    asked = [
+        Sentence(("the", "saw", "zebra"), ("ADJ", "NOUN", "NOUN"), 1),
+        Sentence(("cats", "zebra"), ("NOUN", "VERB"), 2),
+    ]
     # the → DET (2 of 3), saw → NOUN (2 of 3), cats → NOUN, and zebra → NOUN, the most frequent of all: 3 of 5 are right
     for task in (made.task, Tagging.restore(made.recipe, made.task.tokens())):
         assert task.evaluate(made.model, asked)["usual_accuracy"] == pytest.approx(60)
@@ -171,11 +197,21 @@ def test_the_unknown_word_is_known_to_be_unknown() -> None:
 def test_sentences_without_or_with_unknown_tags_are_named_with_their_line() -> None:
     made = system()
     bare = [*SENTENCES, Sentence(("cat",), None, 21)]
-    assert told(lambda: api.build(recipe(), bare)) == "line 21 of the training data has no tag; give every word one"
-    assert "line 21 of the dev data has no tag;" in told(lambda: made.task.work(made.recipe, SENTENCES, bare, CPU))
-    assert "line 21 has no tag; give every word one to compare with, or use `tag`" in told(lambda: api.evaluate(made, bare))
+    assert (
+        told(lambda: api.build(recipe(), bare))
+        == "line 21 of the training data has no tag; give every word one"
+    )
+    assert "line 21 of the dev data has no tag;" in told(
+        lambda: made.task.work(made.recipe, SENTENCES, bare, CPU)
+    )
+    assert "line 21 has no tag; give every word one to compare with, or use `tag`" in told(
+        lambda: api.evaluate(made, bare)
+    )
     strange = [Sentence(("cat",), ("NUON",), 22)]
-    assert told(lambda: api.evaluate(made, strange)) == "line 22: the tag 'NUON' was never seen in training; did you mean 'NOUN'?"
+    assert (
+        told(lambda: api.evaluate(made, strange))
+        == "line 22: the tag 'NUON' was never seen in training; did you mean 'NOUN'?"
+    )
     assert "only 'VERB' as tag" in told(lambda: api.build(recipe(), SENTENCES[2:]))
 
 
@@ -191,7 +227,9 @@ def test_what_is_shown_is_the_attention_between_pieces() -> None:
         made = system("transformer-encoder", kind)
         document = api.show(made, "the black cat")
         assert "".join(document.source).replace("Ġ", "") == "theblackcat"
-        assert document.target == [" ".join(api.tag(made, [Sentence(("the", "black", "cat"), None, 1)])[0])]
+        assert document.target == [
+            " ".join(api.tag(made, [Sentence(("the", "black", "cat"), None, 1)])[0])
+        ]
         [site] = document.sites
         assert (site.name, len(site.rows)) == ("encoder.0.mixer", len(document.source))
         assert torch.tensor(site.weights).shape[1:] == (len(site.rows), len(site.columns))
@@ -216,7 +254,11 @@ class TreeBody(Encoder):
         self.dim, self.embedding, self.seen = dim, Plain(300, dim), list[torch.Tensor | None]()
 
     def forward(
-        self, tokens: torch.Tensor, lengths: torch.Tensor, relation: torch.Tensor | None = None, depth: torch.Tensor | None = None
+        self,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        relation: torch.Tensor | None = None,
+        depth: torch.Tensor | None = None,
     ) -> torch.Tensor:
         self.seen.append(relation)
         assert relation is not None
@@ -266,7 +308,10 @@ def test_a_batch_has_the_distances_of_its_tokens_along_their_words_trees(kind: s
                     expected[i, j] = steps[a][b]
             assert torch.equal(relation[row], expected), "0 inside a word and at padding"
             above = [[1, 1, 0], [1, 0]][row]
-            assert depth[row].tolist() == [*(above[a] for a in word), *[0] * (tokens.shape[1] - len(word))]
+            assert depth[row].tolist() == [
+                *(above[a] for a in word),
+                *[0] * (tokens.shape[1] - len(word)),
+            ]
 
 
 def test_trees_reach_the_model_in_training_evaluation_and_tagging() -> None:
@@ -279,29 +324,33 @@ def test_trees_reach_the_model_in_training_evaluation_and_tagging() -> None:
     assert [len(tags) for tags in api.tag(made, TREES)] == [3, 2]
     assert len(made.model.body.seen) >= 4
     plain = system()
-    assert len(plain.task.batch(plain.task.numbers(TREES), CPU).inputs) == 3, "a model that needs no trees gets none"
+    assert len(plain.task.batch(plain.task.numbers(TREES), CPU).inputs) == 3, (
+        "a model that needs no trees gets none"
+    )
 
 
 def test_a_sentence_without_a_tree_is_named_with_its_line_and_the_way_out() -> None:
     made = tree_system()
     bare = [Sentence(("cats",), ("NOUN",), 9)]
-    sentence = (
-        "line 9: the sentence has no parse tree, which the positions of this model need; give a .conllu file whose HEAD column"
-    )
+    sentence = "line 9: the sentence has no parse tree, which the positions of this model need; give a .conllu file whose HEAD column"
     for work in (lambda: api.tag(made, bare), lambda: api.evaluate(made, bare)):
         assert told(work).startswith(sentence)
     told_in_training = told(lambda: made.task.work(recipe(), TREES, bare, CPU))
     assert told_in_training.endswith("or train with other positions than syntax and depth")
     assert "has no parse tree" in told(lambda: api.show(made, "cats sleep"))
     circle = [Sentence(("a", "b"), ("DET", "NOUN"), 4, (1, 0))]
-    assert told(lambda: api.tag(made, circle)).startswith("line 4: the heads do not form a tree; all words must lead to one root")
+    assert told(lambda: api.tag(made, circle)).startswith(
+        "line 4: the heads do not form a tree; all words must lead to one root"
+    )
 
 
 def test_only_tagging_reads_trees() -> None:
     from saccade.tasks.classification import Classification
 
     task = Classification(tree_system().task.text, ["good", "bad"])
-    assert "which needs the parse trees of tagging data; choose another position" in told(lambda: task.build(TreeBuilder()))
+    assert "which needs the parse trees of tagging data; choose another position" in told(
+        lambda: task.build(TreeBuilder())
+    )
 
 
 def test_syntax_positions_are_a_word_in_the_recipe(tmp_path: Path) -> None:
@@ -311,10 +360,16 @@ def test_syntax_positions_are_a_word_in_the_recipe(tmp_path: Path) -> None:
         (tmp_path / f"{name}.conllu").write_text(rows.format(*heads) * 2)
     how = ["training.updates=2", "training.tokens=30", "data.column=upos"]
     data = [f"data.{split}={tmp_path / 'flat.conllu'}" for split in ("train", "dev")]
-    made, _ = api.fit(recipe("transformer-encoder", "words", *how, *data, position="syntax"), tmp_path / "run")
+    made, _ = api.fit(
+        recipe("transformer-encoder", "words", *how, *data, position="syntax"), tmp_path / "run"
+    )
     flat, chain = (made.read(str(tmp_path / f"{name}.conllu")) for name in ("flat", "chain"))
-    assert api.tag(made, flat) == api.tag(made, [Sentence(one.words, None, one.line, one.heads) for one in flat])
-    one, other = (made.task.logits(made.model, made.task.numbers(each))[0] for each in (flat, chain))
+    assert api.tag(made, flat) == api.tag(
+        made, [Sentence(one.words, None, one.line, one.heads) for one in flat]
+    )
+    one, other = (
+        made.task.logits(made.model, made.task.numbers(each))[0] for each in (flat, chain)
+    )
     assert one.shape == other.shape
     assert not torch.allclose(one, other)
     assert "has no parse tree" in told(lambda: api.tag(made, [Sentence(("the", "cat"), None, 1)]))

@@ -21,7 +21,13 @@ from saccade.tasks.text_autoencoding import noisy
 from saccade.training.loop import Watcher
 from support import error_of, run_cli
 
-TEXTS = ["the cat saw the dog", "a bird ate", "the dog ran to the old house", "a cat", "the bird saw a house"]
+TEXTS = [
+    "the cat saw the dog",
+    "a bird ate",
+    "the dog ran to the old house",
+    "a cat",
+    "the bird saw a house",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,14 @@ def recipe(file: Path, *words: str, **how: Any) -> recipes.Recipe:
         "vocabulary": {"kind": "words"},
         "autoencoding": {"latent": 7, **how},
         "model": {"family": "fixed-context", "dim": 16, "hidden": 24, "dropout": 0.0},
-        "training": {"tokens": 60, "updates": 2, "warmup": 1, "evaluate_every": 1, "threads": 1, "smoothing": 0.0},
+        "training": {
+            "tokens": 60,
+            "updates": 2,
+            "warmup": 1,
+            "evaluate_every": 1,
+            "threads": 1,
+            "smoothing": 0.0,
+        },
         "device": "cpu",
     }
     return recipes.recipe(values, words)
@@ -72,11 +85,15 @@ def test_a_family_whose_decoder_sees_the_text_is_refused(file: Path) -> None:
     )
 
 
-TEXT = st.lists(st.sampled_from(["a", "bird", "saw", "the", "dog"]), min_size=1, max_size=12).map(" ".join)
+TEXT = st.lists(st.sampled_from(["a", "bird", "saw", "the", "dog"]), min_size=1, max_size=12).map(
+    " ".join
+)
 
 
 @given(TEXT, st.integers(0, 4), st.floats(0, 0.9), st.binary(max_size=3))
-def test_noise_drops_words_and_moves_them_a_few_positions(text: str, shuffle: int, drop: float, salt: bytes) -> None:
+def test_noise_drops_words_and_moves_them_a_few_positions(
+    text: str, shuffle: int, drop: float, salt: bytes
+) -> None:
     words = [f"{word}{n}" for n, word in enumerate(text.split())]  # each is itself alone
     moved = noisy(" ".join(words), AutoencodingRecipe(shuffle=shuffle), salt).split()
     assert sorted(moved) == sorted(words)
@@ -99,7 +116,9 @@ def test_noise_is_new_in_training_and_the_same_where_it_is_judged(file: Path) ->
     one, other = work.batch(plan), work.batch(plan[::-1])
     assert torch.equal(one.inputs[0], work.batch(plan).inputs[0])
     assert torch.equal(one.target, other.target.flip(0)), "the whole texts are learned"
-    assert one.inputs[0].shape != other.inputs[0].shape or not torch.equal(one.inputs[0], other.inputs[0].flip(0))
+    assert one.inputs[0].shape != other.inputs[0].shape or not torch.equal(
+        one.inputs[0], other.inputs[0].flip(0)
+    )
     read = system.read("dev")
     assert [pair.target for pair in read] == TEXTS
     assert [pair.source for pair in read] == [pair.source for pair in system.read("dev")]
@@ -112,7 +131,9 @@ def test_controls_by_hand(file: Path) -> None:
     pairs = [Pair("a", "a b c d", 1), Pair("x y z w", "x y z w", 2), Pair("b", "a b c d", 3)]
     found = system.task.score(["a b c d", "x y z v", "a b c d"], pairs)
     assert found["exact"] == pytest.approx(200 / 3)
-    assert found["exact_other_text"] == pytest.approx(100 / 3)  # the last is compared with the first output
+    assert found["exact_other_text"] == pytest.approx(
+        100 / 3
+    )  # the last is compared with the first output
     assert found["exact_noisy"] == pytest.approx(100 / 3)
     assert found["bleu"] > found["bleu_other_text"] > 0
     assert "exact_noisy" not in api.prepared(recipe(file))[0].task.score(["a"] * 3, pairs)
@@ -125,7 +146,9 @@ def trained(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return folder, saccade.fit(recipe(file, *longer), folder, watcher=Watcher())[0]
 
 
-def test_a_trained_model_reconstructs_texts_and_decodes_vectors(trained: tuple[Path, saccade.System]) -> None:
+def test_a_trained_model_reconstructs_texts_and_decodes_vectors(
+    trained: tuple[Path, saccade.System],
+) -> None:
     folder, system = trained
     found = system.evaluate("dev")
     assert found["exact"] == 100
@@ -138,9 +161,13 @@ def test_a_trained_model_reconstructs_texts_and_decodes_vectors(trained: tuple[P
     assert len(system.from_latent((vectors[:1] + vectors[1:2]) / 2)) == 1
     again = saccade.load(folder, "cpu")
     assert np.array_equal(again.encode(TEXTS), vectors)
-    assert "give rows of 7 numbers, as `encode` does" in error_of(lambda: system.from_latent(vectors[0]))
+    assert "give rows of 7 numbers, as `encode` does" in error_of(
+        lambda: system.from_latent(vectors[0])
+    )
     assert "expected a text or a list of texts" in error_of(lambda: system.encode(["", "a cat"]))
-    assert "a noise of 0.1 is for pictures" in error_of(lambda: system.reconstruct("a cat", noise=0.1))
+    assert "a noise of 0.1 is for pictures" in error_of(
+        lambda: system.reconstruct("a cat", noise=0.1)
+    )
 
 
 def test_the_command_prints_the_reconstruction(trained: tuple[Path, saccade.System]) -> None:

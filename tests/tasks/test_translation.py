@@ -41,7 +41,10 @@ PAIRS = [
 def task(kind: str = "words") -> Translation:
     size = 300 if kind == "bpe" else 8000
     return Translation(
-        *(Vocabulary.train(lines, kind, size) for lines in zip(*((p.source, p.target) for p in PAIRS), strict=True))
+        *(
+            Vocabulary.train(lines, kind, size)
+            for lines in zip(*((p.source, p.target) for p in PAIRS), strict=True)
+        )
     )
 
 
@@ -53,7 +56,9 @@ def tiny(words: Translation, family: str = "bahdanau") -> nn.Module:
 
 
 def recipe(strict: bool = False, **training: Any) -> Recipe:
-    return recipes.recipe({"model": {"family": "bahdanau"}, "data": {"strict": strict}, "training": training})
+    return recipes.recipe(
+        {"model": {"family": "bahdanau"}, "data": {"strict": strict}, "training": training}
+    )
 
 
 def mean_loss(words: Translation, model: nn.Module, pairs: list[Pair], budget: int = 8192) -> float:
@@ -96,7 +101,9 @@ class Scripted(nn.Module):
     def __init__(self, *weights: Tensor) -> None:
         super().__init__()
         self.scripts = weights
-        self.layers = nn.ModuleList(nn.ModuleDict({"one": Cross(True), "other": Cross(False)}) for _ in weights)
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"one": Cross(True), "other": Cross(False)}) for _ in weights
+        )
         self.weight = nn.Parameter(torch.zeros(1))
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -123,7 +130,9 @@ def test_a_batch_holds_sources_and_targets_as_the_model_meets_them() -> None:
 
 @pytest.mark.parametrize("family", ["bahdanau", "luong", "fixed-context", "transformer"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_the_loss_of_a_padded_batch_is_the_sum_of_its_sentences(family: str, smoothing: float) -> None:
+def test_the_loss_of_a_padded_batch_is_the_sum_of_its_sentences(
+    family: str, smoothing: float
+) -> None:
     words = task()
     model, numbers, device = tiny(words, family), words.numbers(PAIRS), torch.device("cpu")
     with torch.no_grad():
@@ -142,21 +151,34 @@ def copying(words: Translation) -> Translation:
 
 def test_outputs_carry_the_number_of_their_text_and_empty_lines_stay_empty() -> None:
     words = copying(task())
-    texts = ["the black cat", "", "cat", "the mouse ate the black cat here", "   ", "the cat", "unknown cat"]
+    texts = [
+        "the black cat",
+        "",
+        "cat",
+        "the mouse ate the black cat here",
+        "   ",
+        "the cat",
+        "unknown cat",
+    ]
     model = Copier()
     found = list(words.translate(model, texts, searcher(), budget=10))
     assert sorted(number for number, _ in found) == list(range(7))
     by_number = dict(found)
     assert [by_number[n].text for n in range(7)] == [*texts[:4], "", "the cat", "<unk> cat"]
     assert all(one.finished for one in by_number.values())
-    assert model.batches == [3, 1, 1], "five texts with something in them, at most ten source tokens at a time, padding too"
+    assert model.batches == [3, 1, 1], (
+        "five texts with something in them, at most ten source tokens at a time, padding too"
+    )
     assert by_number[1].tokens == []
     assert not dict(words.translate(model, [], searcher()))
 
 
 def test_similar_lengths_go_through_the_model_together() -> None:
     words = copying(task())
-    order = [number for number, _ in words.translate(Copier(), ["the black cat", "cat", "the cat"], searcher())]
+    order = [
+        number
+        for number, _ in words.translate(Copier(), ["the black cat", "cat", "the cat"], searcher())
+    ]
     assert order == [1, 2, 0]
 
 
@@ -209,13 +231,20 @@ def test_alignments_come_in_the_order_of_the_pairs_and_padding_has_no_say() -> N
         [alone] = words.align(model, [pair])
         assert one.links == other.links == alone.links
         assert one.weights.shape == (len(pair.target.split()) + 1, len(pair.source.split()) + 1)
-        torch.testing.assert_close(torch.from_numpy(one.weights), torch.from_numpy(alone.weights), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(torch.from_numpy(one.weights.sum(1)).float(), torch.ones(len(one.weights)))
+        torch.testing.assert_close(
+            torch.from_numpy(one.weights), torch.from_numpy(alone.weights), rtol=1e-4, atol=1e-5
+        )
+        torch.testing.assert_close(
+            torch.from_numpy(one.weights.sum(1)).float(), torch.ones(len(one.weights))
+        )
 
 
 def test_a_model_without_attention_to_the_source_has_no_alignment() -> None:
     words = task()
-    with pytest.raises(SaccadeError, match=r"this model does not attend to the source, so .* use a model with attention"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"this model does not attend to the source, so .* use a model with attention",
+    ):
         words.align(tiny(words, "fixed-context"), PAIRS)
 
 
@@ -239,7 +268,9 @@ def test_scores_are_sacrebleu_s_own() -> None:
     assert found["bleu"] == sacrebleu.corpus_bleu(outputs, references).score
     assert found["chrf"] == sacrebleu.corpus_chrf(outputs, references).score
     assert 0 < float(found["bleu"]) < 100
-    assert str(found["bleu_signature"]).startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert str(found["bleu_signature"]).startswith(
+        "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
+    )
     assert "nc:6|nw:0" in str(found["chrf_signature"])
 
 
@@ -256,7 +287,11 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
     for count in (0, 1, 3, 4, 10, 13):
         pairs = [Pair(" ".join("x" * (1 + (7 * n) % 13)), "y") for n in range(count)]
         groups: list[list[str]] = []
-        monkeypatch.setattr(text_scores, "scores", lambda outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0})
+        monkeypatch.setattr(
+            text_scores,
+            "scores",
+            lambda outputs, *some, groups=groups: groups.append(outputs) or {"bleu": 0.0},
+        )
         rows = text_scores.by_length([str(n) for n in range(count)], pairs, "13a")
         numbers = [int(n) for n in itertools.chain(*groups)]
         assert sorted(numbers) == list(range(count))
@@ -264,24 +299,38 @@ def test_quarters_by_length_hold_every_pair_once(monkeypatch: pytest.MonkeyPatch
         assert lengths == sorted(lengths)
         edges = [edge for row in rows for edge in (row["shortest"], row["longest"])]
         assert edges == [
-            edge for group in groups for edge in (lengths[numbers.index(int(group[0]))], lengths[numbers.index(int(group[-1]))])
+            edge
+            for group in groups
+            for edge in (
+                lengths[numbers.index(int(group[0]))],
+                lengths[numbers.index(int(group[-1]))],
+            )
         ]
-        assert all(before < after for before, after in zip(edges[1::2], edges[2::2], strict=False)), "no length is in two groups"
+        assert all(
+            before < after for before, after in zip(edges[1::2], edges[2::2], strict=False)
+        ), "no length is in two groups"
         assert not count or len(rows) == min(4, len(set(lengths)))
 
 
 def test_quarters_are_as_equal_as_whole_lengths_allow() -> None:
-    pairs = [Pair(" ".join("x" * length), "y") for length in [4] * 10 + [5] * 10 + [6] * 5 + [7] * 5 + [9] * 5 + [20] * 5]
+    pairs = [
+        Pair(" ".join("x" * length), "y")
+        for length in [4] * 10 + [5] * 10 + [6] * 5 + [7] * 5 + [9] * 5 + [20] * 5
+    ]
     rows = text_scores.by_length(["y"] * len(pairs), pairs, "13a")
     assert [(row["shortest"], row["longest"]) for row in rows] == [(4, 4), (5, 5), (6, 7), (9, 20)]
     uneven = [Pair(" ".join("x" * length), "y") for length in [3] * 90 + [8] * 10]
-    assert [(row["shortest"], row["longest"]) for row in text_scores.by_length(["y"] * 100, uneven, "13a")] == [(3, 3), (8, 8)]
+    assert [
+        (row["shortest"], row["longest"])
+        for row in text_scores.by_length(["y"] * 100, uneven, "13a")
+    ] == [(3, 3), (8, 8)]
 
 
 def test_a_line_too_long_for_a_batch_is_named() -> None:
     words = task()
     with pytest.raises(
-        SaccadeError, match=r"line 3 of the training data has 8 \+ 9 tokens, .* \(training.tokens=16\); raise training.tokens"
+        SaccadeError,
+        match=r"line 3 of the training data has 8 \+ 9 tokens, .* \(training.tokens=16\); raise training.tokens",
     ):
         words.work(recipe(tokens=16, strict=True), PAIRS, PAIRS, torch.device("cpu"))
     assert len(words.work(recipe(tokens=16), PAIRS, PAIRS, torch.device("cpu")).examples) == 3
@@ -293,10 +342,14 @@ def test_the_dev_figures_are_the_loss_and_bleu_when_it_is_asked_for() -> None:
     words = task()
     model, device = tiny(words), torch.device("cpu")
     plain = words.work(recipe(tokens=100), PAIRS, PAIRS[:2], device)
-    assert plain.evaluate(model) == {"loss": pytest.approx(mean_loss(words, model, PAIRS[:2]), rel=1e-5)}
+    assert plain.evaluate(model) == {
+        "loss": pytest.approx(mean_loss(words, model, PAIRS[:2]), rel=1e-5)
+    }
     scored = words.work(recipe(tokens=100, dev_bleu=True), PAIRS, PAIRS[:2], device)
     outputs = dict(words.translate(model, [pair.source for pair in PAIRS[:2]], searcher()))
-    expected = sacrebleu.corpus_bleu([outputs[0].text, outputs[1].text], [[pair.target for pair in PAIRS[:2]]]).score
+    expected = sacrebleu.corpus_bleu(
+        [outputs[0].text, outputs[1].text], [[pair.target for pair in PAIRS[:2]]]
+    ).score
     assert scored.evaluate(model) == {"loss": plain.evaluate(model)["loss"], "bleu": expected}
 
 
@@ -329,13 +382,21 @@ def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
         ("the Zanzibar cat", [0, 1], "le Zanzibar"),
         ("the cat Quito", [0, 2], "le Quito"),
         ("the  cat\tQuito", [0, 2], "le Quito"),
-        ("cat here", [0, 2], "le here"),  # looks at <eos>, which is no word: of the words, the last is looked at most
+        (
+            "cat here",
+            [0, 2],
+            "le here",
+        ),  # looks at <eos>, which is no word: of the words, the last is looked at most
     ):
         [(_, one)] = words.translate(Looking([le, unk], looks), [text], searcher())
         assert one.text == expected
-        assert one.copied == ((text.split().index(expected.split()[1]), 1),), "--align links the copy to where it is from"
+        assert one.copied == ((text.split().index(expected.split()[1]), 1),), (
+            "--align links the copy to where it is from"
+        )
         assert one.tokens == [le, unk], "the numbers stay what they are"
-        [(_, plain)] = words.translate(Looking([le, unk], looks), [text], searcher(), copy_unknown=False)
+        [(_, plain)] = words.translate(
+            Looking([le, unk], looks), [text], searcher(), copy_unknown=False
+        )
         assert (plain.text, plain.copied) == ("le <unk>", ())
 
 
@@ -368,14 +429,18 @@ def test_where_nothing_is_unknown_or_nothing_attends_nothing_is_copied() -> None
     words = task()
     le = words.target.id("le")
     model = Looking([le, UNK], [0, 0])
-    assert words.copy_unknown(model, [Numbered([4, 5, EOS], [le, le], Pair("the cat", ""), 0)]) == [{}]
-    assert words.copy_unknown(Copier(), [Numbered([4, 5, EOS], [le, UNK], Pair("the cat", ""), 0)]) == [{}]
+    assert words.copy_unknown(model, [Numbered([4, 5, EOS], [le, le], Pair("the cat", ""), 0)]) == [
+        {}
+    ]
+    assert words.copy_unknown(
+        Copier(), [Numbered([4, 5, EOS], [le, UNK], Pair("the cat", ""), 0)]
+    ) == [{}]
     [(_, one)] = words.translate(Copier(), ["zzz"], searcher())
     assert one.text == "<unk>"
     characters = task("characters")
-    assert characters.copy_unknown(model, [Numbered([4, 5, EOS], [le, UNK], Pair("the cat", ""), 0)]) == [{}], (
-        "only words are copied"
-    )
+    assert characters.copy_unknown(
+        model, [Numbered([4, 5, EOS], [le, UNK], Pair("the cat", ""), 0)]
+    ) == [{}], "only words are copied"
 
 
 def test_several_texts_of_a_batch_are_copied_each_from_itself() -> None:
@@ -384,12 +449,18 @@ def test_several_texts_of_a_batch_are_copied_each_from_itself() -> None:
     texts = ["the Quito", "Zanzibar cat ate the mouse", "the cat"]
     encoded = [[*ids, EOS] for ids in words.source.encode_ids(texts)]
     outputs = [[UNK], [5, UNK, UNK], [5]]
-    asked = [Numbered(e, o, Pair(t, ""), 0) for t, e, o in zip(texts, encoded, outputs, strict=True)]
+    asked = [
+        Numbered(e, o, Pair(t, ""), 0) for t, e, o in zip(texts, encoded, outputs, strict=True)
+    ]
     together = words.copy_unknown(model, asked)
     alone = [words.copy_unknown(model, [one])[0] for one in asked]
     assert together == alone
     assert [set(one) for one in together] == [{0}, {1, 2}, set()]
-    assert all(word in text.split() for text, one in zip(texts, together, strict=True) for word, _ in one.values())
+    assert all(
+        word in text.split()
+        for text, one in zip(texts, together, strict=True)
+        for word, _ in one.values()
+    )
 
 
 def test_a_batch_holds_at_most_its_budget_of_source_tokens_with_padding() -> None:
@@ -400,7 +471,9 @@ def test_a_batch_holds_at_most_its_budget_of_source_tokens_with_padding() -> Non
         shapes: list[tuple[int, int]] = []
         plain = model.start
 
-        def start(source: Tensor, lengths: Tensor, plain: Any = plain, shapes: Any = shapes) -> State:
+        def start(
+            source: Tensor, lengths: Tensor, plain: Any = plain, shapes: Any = shapes
+        ) -> State:
             shapes.append(tuple(source.shape))
             return plain(source, lengths)
 
@@ -420,12 +493,16 @@ def test_an_evaluation_has_scores_loss_and_alignment_error() -> None:
     gold = [Pair("the cat", "le chat", 1, alignment=((0, 0), (1, 1))), *PAIRS]
     found = words.evaluate(model, gold, beam=2, quarters=True)
     outputs = dict(words.translate(model, [pair.source for pair in gold], searcher(2)))
-    scored = sacrebleu.corpus_bleu([outputs[n].text for n in range(5)], [[pair.target for pair in gold]])
+    scored = sacrebleu.corpus_bleu(
+        [outputs[n].text for n in range(5)], [[pair.target for pair in gold]]
+    )
     assert found["bleu"] == pytest.approx(scored.score)
     assert (found["sentences"], found["beam"]) == (5, 2)
     assert found["loss"] == pytest.approx(mean_loss(words, model, gold), rel=1e-6)
     assert found["aer"] == aer_of(words, model, gold[0]), "pairs without gold links do not count"
-    assert found["aer_diagonal"] == 0.0, "the gold links of the one pair that has some are the diagonal"
+    assert found["aer_diagonal"] == 0.0, (
+        "the gold links of the one pair that has some are the diagonal"
+    )
     assert len(found["by_length"]) == 4
     plain = words.evaluate(tiny(words, "fixed-context"), gold)
     assert "aer" not in plain
@@ -438,32 +515,48 @@ def test_bleu_on_lower_cased_moses_tokens_is_what_the_two_libraries_give() -> No
     references = ["Der hund z.B. dieser läuft & bellt laut.", "Eine Frau sitzt dort."]
     found = scores(outputs, references, "de")
     tokens = moses.MosesTokenizer(lang="de")
-    sides = [[tokens.tokenize(line, return_str=True, escape=False).lower() for line in side] for side in (outputs, references)]
+    sides = [
+        [tokens.tokenize(line, return_str=True, escape=False).lower() for line in side]
+        for side in (outputs, references)
+    ]
     expected = sacrebleu.corpus_bleu(sides[0], [sides[1]], tokenize="none", force=True).score
     assert found["bleu_tok_lc"] == pytest.approx(expected)
     assert found["bleu_tok_lc"] != found["bleu"]
     assert "sacremoses tokens (de)" in str(found["bleu_tok_lc_how"])
     assert "bleu_tok_lc" not in scores(outputs, references)
     for wrong in ("", "DE", "../de", "german", "xx"):
-        with pytest.raises(SaccadeError, match="is not a language with Moses tokens; choose one of as, bn, ca, cs, de,"):
+        with pytest.raises(
+            SaccadeError,
+            match="is not a language with Moses tokens; choose one of as, bn, ca, cs, de,",
+        ):
             scores(outputs, references, wrong)
 
 
 def test_moses_tokens_without_the_package_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(
-        SaccadeError, match=r"need the package sacremoses; install it with: pip install 'saccade-attention\[scoring\]'"
+        SaccadeError,
+        match=r"need the package sacremoses; install it with: pip install 'saccade-attention\[scoring\]'",
     ):
         scores(["a"], ["a"], "de")
-    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert any(line.startswith("sacremoses") for line in extras["scoring"])
 
 
 def test_text_to_text_counts_outputs_that_are_right_as_a_whole() -> None:
     words = task()
     other = TextToText(words.source, words.target)
-    found = other.score(["le chat ", "x", "la souris a mangé le chat noir ici", "souris"], [*PAIRS[1:2], *PAIRS[1:]])
+    found = other.score(
+        ["le chat ", "x", "la souris a mangé le chat noir ici", "souris"], [*PAIRS[1:2], *PAIRS[1:]]
+    )
     assert found["exact"] == 75
-    assert found["bleu"] == words.score(["le chat ", "x", PAIRS[2].target, "souris"], [*PAIRS[1:2], *PAIRS[1:]])["bleu"]
+    assert (
+        found["bleu"]
+        == words.score(["le chat ", "x", PAIRS[2].target, "souris"], [*PAIRS[1:2], *PAIRS[1:]])[
+            "bleu"
+        ]
+    )
     assert other.evaluate(tiny(words), PAIRS)["exact"] == 0
     assert "exact" not in words.evaluate(tiny(words), PAIRS)

@@ -23,7 +23,13 @@ TERM = re.compile(r"[\d\s.+\-*/()e]|exp|tanh|sqrt|log")
 
 def value_of(text: str) -> float | None:
     """The value of an expression as it is printed, or None where there are words in it."""
-    plain = text.replace("·", "*").replace("−∞", "nan").replace("−", "-").replace("√(", "sqrt(").replace("e^(", "E**(")
+    plain = (
+        text.replace("·", "*")
+        .replace("−∞", "nan")
+        .replace("−", "-")
+        .replace("√(", "sqrt(")
+        .replace("e^(", "E**(")
+    )
     plain = re.sub(r"√([\d.]+)", r"sqrt(\1)", plain)
     if re.sub(r"E\*\*|tanh|sqrt|log|[\d\s.+\-*/()]|e-", "", plain):
         return None

@@ -62,8 +62,14 @@ def test_distances_of_sinusoids_are_sums_of_cosines_of_the_distance() -> None:
         for j in range(LENGTH):
             square = sum(2 - 2 * math.cos((i - j) * 10000 ** (-2 * k / 8)) for k in range(4))
             assert float(found[i, j]) == pytest.approx(math.sqrt(max(square, 0)), abs=1e-5)
-    nearest = min(max(abs(float(found[i, a] - found[i, b])) for i in range(LENGTH)) for a in range(LENGTH) for b in range(a))
-    assert measure(desiderata.make("sinusoidal", LENGTH), LENGTH).nearest == pytest.approx(nearest, rel=1e-9)
+    nearest = min(
+        max(abs(float(found[i, a] - found[i, b])) for i in range(LENGTH))
+        for a in range(LENGTH)
+        for b in range(a)
+    )
+    assert measure(desiderata.make("sinusoidal", LENGTH), LENGTH).nearest == pytest.approx(
+        nearest, rel=1e-9
+    )
 
 
 def test_alibi_by_hand() -> None:
@@ -74,14 +80,25 @@ def test_alibi_by_hand() -> None:
 
 
 def test_added_positions_by_hand() -> None:
-    at = [[wave(t * 10000 ** (-2 * k / 8)) for k in range(4) for wave in (math.sin, math.cos)] for t in range(LENGTH)]
-    wanted = [[sum((1 + a) * (1 + b) for a, b in zip(p, q, strict=True)) / 8 for q in at] for p in at]
-    np.testing.assert_allclose(desiderata.pairs(desiderata.make("added", LENGTH), LENGTH), wanted, atol=1e-5)
+    at = [
+        [wave(t * 10000 ** (-2 * k / 8)) for k in range(4) for wave in (math.sin, math.cos)]
+        for t in range(LENGTH)
+    ]
+    wanted = [
+        [sum((1 + a) * (1 + b) for a, b in zip(p, q, strict=True)) / 8 for q in at] for p in at
+    ]
+    np.testing.assert_allclose(
+        desiderata.pairs(desiderata.make("added", LENGTH), LENGTH), wanted, atol=1e-5
+    )
     spread = max(
-        max(wanted[i][i + n] for i in range(LENGTH - n)) - min(wanted[i][i + n] for i in range(LENGTH - n)) for n in range(LENGTH)
+        max(wanted[i][i + n] for i in range(LENGTH - n))
+        - min(wanted[i][i + n] for i in range(LENGTH - n))
+        for n in range(LENGTH)
     )
     spread /= max(map(max, wanted)) - min(map(min, wanted))
-    assert measure(desiderata.make("added", LENGTH), LENGTH).spread == pytest.approx(spread, abs=1e-5)
+    assert measure(desiderata.make("added", LENGTH), LENGTH).spread == pytest.approx(
+        spread, abs=1e-5
+    )
 
 
 def test_the_balanced_tree_by_hand() -> None:
@@ -127,13 +144,29 @@ class Bounded(Own):
 
 @pytest.mark.parametrize(
     ("own", "lacking"),
-    [(Own, "bounded"), (Clock, "unique"), (Share, "same"), (Noise, "deterministic"), (Bounded, "distance")],
+    [
+        (Own, "bounded"),
+        (Clock, "unique"),
+        (Share, "same"),
+        (Noise, "deterministic"),
+        (Bounded, "distance"),
+    ],
 )
 def test_a_kind_that_lacks_one_thing_is_found_out(own: type[Own], lacking: str) -> None:
     cells = measure(own(8), LENGTH).cells()
-    said = dict(zip(("unique", "same", "distance", "longer", "bounded", "deterministic"), cells, strict=False))
+    said = dict(
+        zip(
+            ("unique", "same", "distance", "longer", "bounded", "deterministic"),
+            cells,
+            strict=False,
+        )
+    )
     assert said[lacking].startswith("no")
-    assert {name for name, one in said.items() if one.startswith("no")} <= {lacking, "same", "distance"}
+    assert {name for name, one in said.items() if one.startswith("no")} <= {
+        lacking,
+        "same",
+        "distance",
+    }
     if own is Own:
         assert measure(own(8), LENGTH).growth == pytest.approx(65_535 / 8_191)
 

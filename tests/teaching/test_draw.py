@@ -39,12 +39,19 @@ from support import error_of, run_cli
 def test_masks_are_their_predicates() -> None:
     i, j = np.indices((16, 16))
     assert (mask_pictures.mask_matrix("causal", 16) == (j <= i)).all()
-    assert (mask_pictures.mask_matrix("window", 16, left=3, right=1) == ((j >= i - 3) & (j <= i + 1))).all()
+    assert (
+        mask_pictures.mask_matrix("window", 16, left=3, right=1) == ((j >= i - 3) & (j <= i + 1))
+    ).all()
     assert (mask_pictures.mask_matrix("padding", 16, lengths=5) == (j < 5)).all()
-    assert (mask_pictures.mask_matrix("documents", 4, ids=[0, 0, 1, 1]) == np.kron(np.eye(2), np.ones((2, 2)))).all()
+    assert (
+        mask_pictures.mask_matrix("documents", 4, ids=[0, 0, 1, 1])
+        == np.kron(np.eye(2), np.ones((2, 2)))
+    ).all()
 
 
-@pytest.mark.parametrize("name", [one for one in core_masks.table.names() if one not in mask_pictures.MADE_HERE])
+@pytest.mark.parametrize(
+    "name", [one for one in core_masks.table.names() if one not in mask_pictures.MADE_HERE]
+)
 def test_every_mask_of_the_catalogue_can_be_drawn(name: str) -> None:
     assert mask_pictures.draw([name], 16).table[1][1:3] == ["16", "16"]
 
@@ -61,7 +68,7 @@ def test_big_bird_has_a_window_globals_and_random_blocks() -> None:
 def test_swins_shifted_windows_by_hand() -> None:
     plain, shifted, allowed = mask_pictures.swin_windows(8, 4)
     row, column = np.divmod(np.arange(64), 8)
-    part = lambda at: (at + 2) // 4  # noqa: E731  # windows of 4, shifted by 2: cut at 2 and at 6
+    part = lambda at: (at + 2) // 4  # windows of 4, shifted by 2: cut at 2 and at 6
     same = (part(row)[:, None] == part(row)) & (part(column)[:, None] == part(column))
     assert (allowed == same).all()
     assert (plain == 2 * (np.arange(8)[:, None] // 4) + np.arange(8) // 4).all()
@@ -73,10 +80,18 @@ def test_a_matrix_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "tight.txt").write_text("101\n010\n")
     (tmp_path / "bad.txt").write_text("1 0\n1 2\n")
     (tmp_path / "long.txt").write_text("1 0\n1\n")
-    assert mask_pictures.read_matrix(tmp_path / "spaces.txt").tolist() == [[True, False, True], [False, True, False]]
-    assert (mask_pictures.read_matrix(tmp_path / "tight.txt") == mask_pictures.read_matrix(tmp_path / "spaces.txt")).all()
+    assert mask_pictures.read_matrix(tmp_path / "spaces.txt").tolist() == [
+        [True, False, True],
+        [False, True, False],
+    ]
+    assert (
+        mask_pictures.read_matrix(tmp_path / "tight.txt")
+        == mask_pictures.read_matrix(tmp_path / "spaces.txt")
+    ).all()
     for name in ("bad", "long"):
-        assert "row 2 of" in error_of(lambda name=name: mask_pictures.read_matrix(tmp_path / f"{name}.txt"))
+        assert "row 2 of" in error_of(
+            lambda name=name: mask_pictures.read_matrix(tmp_path / f"{name}.txt")
+        )
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe1")
     assert "is not a text" in error_of(lambda: mask_pictures.read_matrix(tmp_path / "bytes.txt"))
 
@@ -87,18 +102,27 @@ def test_a_matrix_is_read_from_a_file(tmp_path: Path) -> None:
 def test_products_of_sinusoids_are_sums_of_cosines_of_the_distance() -> None:
     found = position_pictures.vectors("sinusoidal", 20, 8)
     assert found is not None
-    wanted = [[sum(math.cos((i - j) * 10000 ** (-2 * k / 8)) for k in range(4)) for j in range(20)] for i in range(20)]
+    wanted = [
+        [sum(math.cos((i - j) * 10000 ** (-2 * k / 8)) for k in range(4)) for j in range(20)]
+        for i in range(20)
+    ]
     np.testing.assert_allclose(found @ found.T, wanted, atol=1e-5)
-    np.testing.assert_allclose(position_pictures.scores("rotary", 20, 8), np.array(wanted) / 4, atol=1e-5)
+    np.testing.assert_allclose(
+        position_pictures.scores("rotary", 20, 8), np.array(wanted) / 4, atol=1e-5
+    )
 
 
 def test_alibi_adds_minus_the_slope_times_the_distance() -> None:
     i, j = np.indices((6, 6))
-    np.testing.assert_allclose(position_pictures.scores("alibi", 6, 4), 1 - abs(i - j) / 256, atol=1e-6)
+    np.testing.assert_allclose(
+        position_pictures.scores("alibi", 6, 4), 1 - abs(i - j) / 256, atol=1e-6
+    )
 
 
 def test_the_binary_table_counts() -> None:
-    assert [int("".join(map(str, row)), 2) for row in position_pictures.binary_table()] == list(range(16))
+    assert [int("".join(map(str, row)), 2) for row in position_pictures.binary_table()] == list(
+        range(16)
+    )
 
 
 def test_learned_positions_are_random_by_their_seed() -> None:
@@ -123,8 +147,12 @@ def test_the_gradient_is_the_jacobian_of_softmax() -> None:
         torch.randn(1, 1, 3, generator=chance, dtype=torch.float64),
         torch.randn(1, 5, 3, generator=chance, dtype=torch.float64),
     )
-    jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), (q @ k.transpose(1, 2)).flatten())
-    assert scaling.measure((3,), keys=5, trials=1)[scaling.PLAIN][3]["gradient"] == pytest.approx(float(jacobian.norm()))
+    jacobian = torch.autograd.functional.jacobian(
+        lambda s: s.softmax(-1), (q @ k.transpose(1, 2)).flatten()
+    )
+    assert scaling.measure((3,), keys=5, trials=1)[scaling.PLAIN][3]["gradient"] == pytest.approx(
+        float(jacobian.norm())
+    )
 
 
 # --- operations
@@ -147,7 +175,9 @@ def test_costs_grow_as_they_should() -> None:
         "lstm": {8: 8, 16: 16},
     }
     assert found["full"]["steps"][8] == found["full"]["steps"][16]
-    assert found["lstm"]["operations"][64] / found["lstm"]["operations"][32] == pytest.approx(2, rel=0.01)
+    assert found["lstm"]["operations"][64] / found["lstm"]["operations"][32] == pytest.approx(
+        2, rel=0.01
+    )
     assert found["full"]["operations"][64] > 2.2 * found["full"]["operations"][32]
 
 
@@ -163,10 +193,16 @@ def test_the_text_of_scaling_says_what_its_table_shows() -> None:
     made = scaling.draw([])
     head, rows = made.table[0], {row[0]: row[1:] for row in made.table[1:]}
     gradient = [head.index(f"gradient, {name}") - 1 for name in (scaling.PLAIN, scaling.SCALED)]
-    assert float(rows["8"][gradient[0]]) > float(rows["8"][gradient[1]]), "small D: a larger gradient without the scale"
+    assert float(rows["8"][gradient[0]]) > float(rows["8"][gradient[1]]), (
+        "small D: a larger gradient without the scale"
+    )
     for name in gradient:
         assert rows["512"][name] in made.text
-    larger = [int(width) for width, row in rows.items() if float(row[gradient[0]]) > float(row[gradient[1]])]
+    larger = [
+        int(width)
+        for width, row in rows.items()
+        if float(row[gradient[0]]) > float(row[gradient[1]])
+    ]
     assert f"up to D = {max(larger)} it is larger" in made.text
     assert "almost no" not in made.text
 
@@ -186,7 +222,10 @@ def test_the_surface_of_a_quadratic_is_the_quadratic_and_parameters_stay() -> No
     before, at = layer.weight.detach().clone(), np.linspace(-1, 1, 5)
     found = landscape.surface(layer, lambda: float(layer.weight.square().sum()), at)
     one, two = (way[0] for way in landscape.directions(layer, 0))
-    wanted = [[float((before + a * one + b * two).square().sum()) for a in at.tolist()] for b in at.tolist()]
+    wanted = [
+        [float((before + a * one + b * two).square().sum()) for a in at.tolist()]
+        for b in at.tolist()
+    ]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     assert torch.equal(layer.weight, before)
 
@@ -198,7 +237,9 @@ def test_equal_grays_are_equal_losses_in_all_landscapes(monkeypatch: pytest.Monk
     rim = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
     monkeypatch.setattr(landscape, "surface", lambda *_: next(losses) * (1 + rim))
     levels = []
-    monkeypatch.setattr(panels.Contours, "draw", lambda self, axes, looks: levels.append(list(self.levels)))
+    monkeypatch.setattr(
+        panels.Contours, "draw", lambda self, axes, looks: levels.append(list(self.levels))
+    )
     landscape.draw([], steps=3)
     assert len(levels) == 2
     assert levels[0] == levels[1]
@@ -207,12 +248,16 @@ def test_equal_grays_are_equal_losses_in_all_landscapes(monkeypatch: pytest.Monk
 
 
 def test_a_flat_landscape_is_drawn() -> None:
-    flat = panels.Contours("flat", at=np.linspace(-1, 1, 3), values=np.full((3, 3), 0.5), levels=np.linspace(0, 1, 12))
+    flat = panels.Contours(
+        "flat", at=np.linspace(-1, 1, 3), values=np.full((3, 3), 0.5), levels=np.linspace(0, 1, 12)
+    )
     assert panels.side_by_side("title", "note", [flat]).axes
 
 
 def test_bars_begin_at_one_and_end_at_their_values() -> None:
-    figure = panels.side_by_side("title", "note", [panels.Bars("name", "x", values={"fast": 4.0, "slow": 0.5})])
+    figure = panels.side_by_side(
+        "title", "note", [panels.Bars("name", "x", values={"fast": 4.0, "slow": 0.5})]
+    )
     [axes] = figure.axes
     ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
     assert ends == [(1, 4.0), (1, 0.5)]
@@ -251,7 +296,9 @@ def test_a_recipe_whose_data_is_not_here_is_drawn_with_its_largest_vocabulary() 
 
 
 def test_links_cross_where_orders_differ() -> None:
-    found = {to: word_orders.crossings(languages.lecture_sentences(to)[0]) for to in languages.NAMES}
+    found = {
+        to: word_orders.crossings(languages.lecture_sentences(to)[0]) for to in languages.NAMES
+    }
     assert found == {"fr": 1, "de": 2, "it": 1, "es": 1, "zh": 0, "hi": 2}
 
 
@@ -279,7 +326,13 @@ def test_every_drawing_is_tried_here() -> None:
     assert set(SMALL) == set(draw.FIGURES)
 
 
-@pytest.mark.parametrize("what", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(SMALL)])
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in sorted(SMALL)
+    ],
+)
 def test_a_drawing_is_written_and_its_numbers_printed(what: str, tmp_path: Path) -> None:
     out = tmp_path / ("x.html" if what == "orders" else "x.svg" if what == "share" else "x.png")
     done = run_cli("draw", what, *SMALL[what], "--out", out, "--json")
@@ -299,7 +352,10 @@ def test_a_drawing_is_written_and_its_numbers_printed(what: str, tmp_path: Path)
         ("mask causal left=3", "no mask of this drawing has the option 'left'"),
         ("mask causal --length 0", "expected a length from 1 to 1,024, got 0"),
         ("mask padding left=2 window", "no error"),
-        ("scaling --length 4", "draw scaling has no option 'length'; its options: seed, keys, trials"),
+        (
+            "scaling --length 4",
+            "draw scaling has no option 'length'; its options: seed, keys, trials",
+        ),
         ("scaling trials=many", "trials is 'many'; expected a number such as trials=400"),
         ("positions sinusoidal --dim 1", "expected a dim from 2 to 2,048, got 1"),
         ("positions elsewhere", "no positions named 'elsewhere'"),

@@ -45,7 +45,9 @@ NAMES = [3] * 7
 
 @pytest.mark.parametrize("more", [(), ("<eos>",)])
 def test_heads_made_by_hand_are_named(more: tuple[str, ...]) -> None:
-    found = head_scores.score_heads(lambda text: looking(PREVIOUS, NEXT, TREE, BACK, NAMES, more=more), [GOLD])
+    found = head_scores.score_heads(
+        lambda text: looking(PREVIOUS, NEXT, TREE, BACK, NAMES, more=more), [GOLD]
+    )
     assert [one.best for one in found] == ["previous", "next", "head", "antecedent", "names"]
     assert found[0].hits["previous"] == 1
     assert found[0].hits["antecedent"] == 0
@@ -58,17 +60,35 @@ def test_heads_made_by_hand_are_named(more: tuple[str, ...]) -> None:
 
 
 def test_relations_of_a_sentence() -> None:
-    assert head_scores.to_dependents(GOLD)[2].tolist() == [False, True, False, True, False, False, True]
+    assert head_scores.to_dependents(GOLD)[2].tolist() == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
     tagged = Sentence(("Omar", "Saw", "it"), ("PROPN", "VERB", "PRON"), 1)
-    assert head_scores.to_names(tagged)[1].tolist() == [True, False, False], "tags are believed, capitals are not"
+    assert head_scores.to_names(tagged)[1].tolist() == [True, False, False], (
+        "tags are believed, capitals are not"
+    )
     bank = Sentence(("the", "bank", "near", "rivers"), None, 1, None, (-1, 3, -1, -1))
     assert head_scores.to_cue(bank)[1].tolist() == [False, False, False, True]
     assert not head_scores.to_antecedent(bank).any()
 
 
 def test_where_no_words_attend_to_words_is_told() -> None:
-    between = Document("", list(WORDS), ["x"], [Site("cross", ["le", "chat"], list(WORDS), np.full((1, 2, 7), 1 / 7))])
-    with pytest.raises(SaccadeError, match="no attention between the words of a sentence was found in 2 sentences; give a model"):
+    between = Document(
+        "",
+        list(WORDS),
+        ["x"],
+        [Site("cross", ["le", "chat"], list(WORDS), np.full((1, 2, 7), 1 / 7))],
+    )
+    with pytest.raises(
+        SaccadeError,
+        match="no attention between the words of a sentence was found in 2 sentences; give a model",
+    ):
         head_scores.score_heads(lambda text: between, [GOLD, GOLD])
 
 
@@ -77,19 +97,34 @@ def test_every_ambiguous_word_and_pronoun_has_its_gold() -> None:
     every = parts["test"]
     seen = set()
     for one in every:
-        for n, (word, tag, by) in enumerate(zip(one.words, one.tags or (), one.refers or (), strict=True)):
+        for n, (word, tag, by) in enumerate(
+            zip(one.words, one.tags or (), one.refers or (), strict=True)
+        ):
             meant = one.words[by] if by >= 0 else ""
             assert (by >= 0) == (tag != "–")
             if word in TABLES["senses"] and by >= 0:
                 assert meant in TABLES["senses"][word][tag]
             elif word in ("it", "she", "he"):
                 assert tag == meant
-                assert meant in {"it": TABLES["animate"] + TABLES["things"], "she": TABLES["she"], "he": TABLES["he"]}[word]
+                assert (
+                    meant
+                    in {
+                        "it": TABLES["animate"] + TABLES["things"],
+                        "she": TABLES["she"],
+                        "he": TABLES["he"],
+                    }[word]
+                )
                 if word == "it":
                     how = one.words[n + 3]
                     assert (how in TABLES["of_animate"]) == (meant in TABLES["animate"])
             seen.add((word, tag))
-    assert {("bank", "shore"), ("bank", "money"), ("it", "animal"), ("it", "street"), ("she", "Fatima")} <= seen
+    assert {
+        ("bank", "shore"),
+        ("bank", "money"),
+        ("it", "animal"),
+        ("it", "street"),
+        ("she", "Fatima"),
+    } <= seen
     assert not {one.words for one in parts["train"]} & {one.words for one in every}
 
 
@@ -104,7 +139,9 @@ def tagger(tmp_path: Path, **model: object) -> str:
     return str(tmp_path / "model")
 
 
-def test_the_command_scores_a_models_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_scores_a_models_heads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = tagger(tmp_path)
     assert cli.run(["heads", model, "--out", str(tmp_path / "heads.png")]) == 0
     printed = capsys.readouterr()
@@ -112,10 +149,15 @@ def test_the_command_scores_a_models_heads(tmp_path: Path, capsys: pytest.Captur
     assert "6 sentences" in printed.err
     assert (tmp_path / "heads.png").stat().st_size > 5000
     trees = tmp_path / "t.conllu"
-    trees.write_text("1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tbank\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
+    trees.write_text(
+        "1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\tbank\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
+    )
     assert cli.run(["heads", model, str(trees), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["site"], row["head"]) for row in rows] == [("encoder.0.mixer", 0), ("encoder.0.mixer", 1)]
+    assert [(row["site"], row["head"]) for row in rows] == [
+        ("encoder.0.mixer", 0),
+        ("encoder.0.mixer", 1),
+    ]
     assert {"head", "dependents"} <= set(rows[0]["hits"])
     assert "antecedent" not in rows[0]["hits"]
     assert cli.run(["heads", model, "reviews:test"]) == 2
@@ -130,7 +172,8 @@ def test_a_result_has_one_value_per_run(
     runs = [tagger(tmp_path / name) for name in ("a", "b")]
     written: dict[str, Any] = {}
     monkeypatch.setattr(
-        "saccade.results.write_result", lambda name, metrics, recipe, seeds, peers: written.update({name: (metrics, seeds)})
+        "saccade.results.write_result",
+        lambda name, metrics, recipe, seeds, peers: written.update({name: (metrics, seeds)}),
     )
     assert cli.run(["heads", runs[0], "--also", runs[1], "--result", "two"]) == 0
     figures, seeds = written["two"]
@@ -143,8 +186,14 @@ def test_a_result_has_one_value_per_run(
     assert "add --result NAME, or leave --also out" in capsys.readouterr().err
 
 
-def test_attention_without_projections_has_nothing_to_learn_and_trains_by_name(tmp_path: Path) -> None:
-    layer = api.load(tagger(tmp_path, mixer="plain-attention", score="dot")).model.body.encoder.block(0).mixer
+def test_attention_without_projections_has_nothing_to_learn_and_trains_by_name(
+    tmp_path: Path,
+) -> None:
+    layer = (
+        api.load(tagger(tmp_path, mixer="plain-attention", score="dot"))
+        .model.body.encoder.block(0)
+        .mixer
+    )
     assert isinstance(layer, PlainAttention)
     assert list(layer.parameters()) == []
 
@@ -154,7 +203,9 @@ def test_the_recipe_learns_senses_and_a_head_finds_antecedents(tmp_path: Path) -
     made = recipes.read_recipe("senses", ["training.threads=1", "training.updates=600"])
     system, _ = api.fit(made, tmp_path / "run")
     assert system.evaluate("test")["macro_f1"] > 85
-    scores = head_scores.score_heads(system.look, read(SENTENCES, "senses:test", {"train": 0, "dev": 0, "test": 100}))
+    scores = head_scores.score_heads(
+        system.look, read(SENTENCES, "senses:test", {"train": 0, "dev": 0, "test": 100})
+    )
     for name, least in (("antecedent", 0.3), ("cue", 0.5)):
         best = max(scores, key=lambda one: one.hits[name])
         assert best.hits[name] > max(least, 3 * best.chance[name])

@@ -37,7 +37,12 @@ TINY_TABLES = {
     "positions": "alibi",
     "barriers": "no-mlp",
 }
-TINY_TABLES |= {"scores": "dot", "entailment": "pretrained-few", "hard": "hard", "tasks": "tagging-transformer"}
+TINY_TABLES |= {
+    "scores": "dot",
+    "entailment": "pretrained-few",
+    "hard": "hard",
+    "tasks": "tagging-transformer",
+}
 
 
 OWN_FILES = {"001-photographs"}  # train on files that people get themselves
@@ -53,7 +58,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("lectures")
     small = ["model.dim=16", "model.hidden=16"]
     for name, recipe in data()["runs"].items():
-        api.fit(recipes.read_recipe(recipe, [*tiny_words(["train", recipe]), *small]), folder / name)
+        api.fit(
+            recipes.read_recipe(recipe, [*tiny_words(["train", recipe]), *small]), folder / name
+        )
     return {name: str(folder / name) for name in data()["runs"]}
 
 
@@ -74,10 +81,15 @@ def run_row(row: Row, models: dict[str, str], folder: Path) -> None:
         words += ["--out", str(folder / "demo")]
     if words[0] == "draw":
         options = data()["tiny_draw"].get(words[1], {})
-        words += [f"{key}={','.join(map(str, value)) if isinstance(value, list) else value}" for key, value in options.items()]
+        words += [
+            f"{key}={','.join(map(str, value)) if isinstance(value, list) else value}"
+            for key, value in options.items()
+        ]
     if words[0] == "evaluate":
         words[2] = str(folder / "test.tsv")
-        Path(words[2]).write_text("".join(f"the black cat ate the mouse{n}\tle chat\n" for n in range(8)))
+        Path(words[2]).write_text(
+            "".join(f"the black cat ate the mouse{n}\tle chat\n" for n in range(8))
+        )
     done = run_cli(*words, *tiny_words(words))
     assert done.code == 0, done.err
     if "--out" in words:
@@ -91,13 +103,17 @@ def test_every_row_names_commands_options_and_settings_that_exist() -> None:
     assert not [name for name, row in ROWS.items() if command.missing(row)]
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not is_slow(name, row) and name not in OWN_FILES])
+@pytest.mark.parametrize(
+    "name", [name for name, row in ROWS.items() if not is_slow(name, row) and name not in OWN_FILES]
+)
 def test_a_row_runs(name: str, models: dict[str, str], tmp_path: Path) -> None:
     run_row(ROWS[name], models, tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(OWN_FILES))
-def test_a_row_without_its_files_says_where_they_go(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_without_its_files_says_where_they_go(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "cache"))
     done = run_cli(*ROWS[name].words)
@@ -112,14 +128,20 @@ def test_a_longer_row_runs(name: str, models: dict[str, str], tmp_path: Path) ->
     run_row(ROWS[name], models, tmp_path)
 
 
-TRAINED = [name for name, row in ROWS.items() if is_slow(name, row) and row.words[0] in ("train", "compare")]
+TRAINED = [
+    name
+    for name, row in ROWS.items()
+    if is_slow(name, row) and row.words[0] in ("train", "compare")
+]
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_what_a_longer_row_trains_can_be_built(name: str) -> None:
     """The cheap part of a row that trains for long: its models are made, for a few examples of its data."""
     for recipe in command.recipes_of(ROWS[name].words):
-        small = recipes.read_recipe(recipe[0], [*recipe[1], *tiny_words(["train", recipe[0]]), "device=cpu"])
+        small = recipes.read_recipe(
+            recipe[0], [*recipe[1], *tiny_words(["train", recipe[0]]), "device=cpu"]
+        )
         assert api.build(small).model is not None
 
 
@@ -132,7 +154,10 @@ def test_what_a_longer_row_trains_can_be_built(name: str) -> None:
         ("saccade draw cats", "`saccade draw` has no cats"),
         ("saccade table nothing", "`saccade table` has no nothing"),
         ("saccade train phrasebook-bahdanau model.score=none", "no score named 'none'"),
-        ("saccade compare phrasebook-bahdanau --vary model.score=dot,nothing", "no score named 'nothing'"),
+        (
+            "saccade compare phrasebook-bahdanau --vary model.score=dot,nothing",
+            "no score named 'nothing'",
+        ),
     ],
 )
 def test_what_is_missing_is_found_by_asking(run: str, wrong: str) -> None:
@@ -151,12 +176,19 @@ def test_decks_and_slides_are_listed_and_one_is_run() -> None:
     assert "tanh" in by_name.out
 
 
-def test_wrong_words_are_answered_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_words_are_answered_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert "no deck named '005'" in error_of(lambda: rows("005"))
-    assert "no slide named 'scalin' in deck 001; did you mean 'scaling'" in error_of(lambda: rows("001", "scalin"))
+    assert "no slide named 'scalin' in deck 001; did you mean 'scaling'" in error_of(
+        lambda: rows("001", "scalin")
+    )
     assert "--tiny is for the pages" in run_cli("lecture", "--tiny").err
-    assert "make it first: saccade train phrasebook-bahdanau" in run_cli("lecture", "001", "alignment").err
+    assert (
+        "make it first: saccade train phrasebook-bahdanau"
+        in run_cli("lecture", "001", "alignment").err
+    )
     (tmp_path / "file").write_text("")
     assert "file is a file; choose a folder" in run_cli("lecture", "--page", "file").err
 
@@ -167,7 +199,9 @@ def test_every_slip_names_a_slide_and_a_test_that_exists() -> None:
         assert slip["slide"] in names
         file, _, test = slip["test"].partition("::")
         assert not file or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), slip
-    assert sum(not slip["test"] for slip in lectures.slips()) == 1, "only what nothing can compute has no test"
+    assert sum(not slip["test"] for slip in lectures.slips()) == 1, (
+        "only what nothing can compute has no test"
+    )
     assert "0.9968" in run_cli("lecture", "slips").out
 
 

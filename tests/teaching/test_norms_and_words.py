@@ -10,7 +10,13 @@ from calculating import check_every_number
 
 from saccade.teaching.explain import word_numbers as corpus
 from saccade.teaching.explain.quiz import Question, explain_quiz, questions
-from saccade.teaching.explain.word_numbers import SLIDE, SLIDE_WORDS, explain_similar, explain_tf_idf, slide_vectors
+from saccade.teaching.explain.word_numbers import (
+    SLIDE,
+    SLIDE_WORDS,
+    explain_similar,
+    explain_tf_idf,
+    slide_vectors,
+)
 from saccade.teaching.explain.worked_attention import choose_parts
 from saccade.teaching.explain.worked_norms import explain_norm
 from support import error_of
@@ -27,7 +33,9 @@ def by_hand(name: str, x: np.ndarray) -> np.ndarray:
                 out[i, j] = x[i, j] / math.sqrt(sum(v * v for v in group) / len(group) + 1e-6)
                 continue
             mean = sum(group) / len(group)
-            out[i, j] = (x[i, j] - mean) / math.sqrt(sum((v - mean) ** 2 for v in group) / len(group) + 1e-5)
+            out[i, j] = (x[i, j] - mean) / math.sqrt(
+                sum((v - mean) ** 2 for v in group) / len(group) + 1e-5
+            )
     return out
 
 
@@ -50,11 +58,16 @@ def test_the_slides_slips_are_named_with_the_layer_norm() -> None:
 
 
 def test_norms_that_cannot_be_explained() -> None:
-    assert error_of(lambda: explain_norm("layr")) == "no norm to explain named 'layr'; did you mean 'layer'?"
+    assert (
+        error_of(lambda: explain_norm("layr"))
+        == "no norm to explain named 'layr'; did you mean 'layer'?"
+    )
     assert error_of(lambda: explain_norm("batch", ["cat"])).startswith(
         "expected at least 2 inputs for a norm over the batch, got 1"
     )
-    assert explain_norm("layer", ["cat"]).outputs.shape == (1, 4), "one row is enough for the others"
+    assert explain_norm("layer", ["cat"]).outputs.shape == (1, 4), (
+        "one row is enough for the others"
+    )
 
 
 # --- tf·idf
@@ -80,14 +93,18 @@ def test_tf_idf_by_hand_of_every_word() -> None:
             every.append((text.count(word) / len(text) * math.log(5 / held), n, word))
     assert len(found.highest) == len(every)
     for one in found.highest:
-        [expected] = [value for value, n, word in every if (n, word) == (one["document"], one["word"])]
+        [expected] = [
+            value for value, n, word in every if (n, word) == (one["document"], one["word"])
+        ]
         assert one["tf_idf"] == pytest.approx(expected, abs=1e-6)
     values = [one["tf_idf"] for one in found.highest]
     assert values == sorted(values, reverse=True)
 
 
 def test_only_the_highest_are_kept_of_a_large_corpus() -> None:
-    found = explain_tf_idf(lambda: (f"common word{n} " + "again " * (n % 3) for n in range(500)), "large")
+    found = explain_tf_idf(
+        lambda: (f"common word{n} " + "again " * (n % 3) for n in range(500)), "large"
+    )
     assert (found.documents, found.words, len(found.highest)) == (500, 502, 20)
     assert all(one["word"].startswith("word") for one in found.highest)
     assert all(one["tf_idf"] == pytest.approx(math.log(500) / 2, rel=1e-5) for one in found.highest)
@@ -99,7 +116,9 @@ def test_a_corpus_without_words_and_one_that_is_too_large(monkeypatch: pytest.Mo
         == "x.txt has no words in 2 lines; give one document per line"
     )
     monkeypatch.setattr(corpus, "MOST_WORDS", 3)
-    assert "more than 3 different words" in error_of(lambda: explain_tf_idf(lambda: ["a b c d"], "x.txt"))
+    assert "more than 3 different words" in error_of(
+        lambda: explain_tf_idf(lambda: ["a b c d"], "x.txt")
+    )
     monkeypatch.setattr(corpus, "MOST_DOCUMENTS", 1)
     assert "more than 1 documents" in error_of(lambda: explain_tf_idf(lambda: ["a", "b"], "x.txt"))
 
@@ -149,7 +168,8 @@ def test_answers_follow_the_sentence_and_the_parts() -> None:
     heads, worked = questions(None, choose_parts(heads=2))
     [second] = [one for one in heads if one.text == "What does input 2 focus on most in head 2?"]
     assert second.answers == [
-        worked.tokens[n] for n in np.flatnonzero(np.isclose(worked.weights[1, 1], worked.weights[1, 1].max()))
+        worked.tokens[n]
+        for n in np.flatnonzero(np.isclose(worked.weights[1, 1], worked.weights[1, 1].max()))
     ]
     causal = {one.text: one.answers for one in questions(None, choose_parts(mask="causal"))[0]}
     assert causal["To which input(s) is input 1 most related?"] == ["input 1"]

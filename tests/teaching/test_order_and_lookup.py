@@ -26,7 +26,9 @@ def test_a_lookup_by_hand_at_every_temperature(words: list[str] | None) -> None:
         powers = [math.exp(c / t) for c in cosines]
         np.testing.assert_allclose(row, np.array(powers) / sum(powers), rtol=1e-12)
     np.testing.assert_allclose(found.found, found.weights @ found.values, rtol=1e-9)
-    assert found.weights[0].tolist() == [float(n == found.query - 1) for n in range(len(cosines))], "a dictionary"
+    assert found.weights[0].tolist() == [
+        float(n == found.query - 1) for n in range(len(cosines))
+    ], "a dictionary"
     assert found.found[0] == 10 * found.query
     np.testing.assert_allclose(found.found[-1], found.values.mean())
     assert check_every_number(found) >= 8
@@ -47,13 +49,20 @@ def test_no_two_words_are_mixed_up_by_a_dictionary(words: list[str]) -> None:
     assert (unit @ unit.T - 2 * np.eye(len(unit))).max() < 0.95
 
 
-@pytest.mark.parametrize("options", [{}, {"score": "additive"}, {"heads": 2}, {"plain": True}, {"normalize": "sparsemax"}])
-def test_shuffled_inputs_give_shuffled_outputs_until_order_is_known(options: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"score": "additive"}, {"heads": 2}, {"plain": True}, {"normalize": "sparsemax"}],
+)
+def test_shuffled_inputs_give_shuffled_outputs_until_order_is_known(
+    options: dict[str, object],
+) -> None:
     words = ["the", "black", "cat", "ate", "the", "mouse"]
     found = explain_shuffle(words, choose_parts(**options))
     assert found.equivariant
     assert sorted(found.order) == [1, 2, 3, 4, 5, 6]
-    np.testing.assert_allclose(found.shuffled, found.outputs[[n - 1 for n in found.order]], rtol=1e-12)
+    np.testing.assert_allclose(
+        found.shuffled, found.outputs[[n - 1 for n in found.order]], rtol=1e-12
+    )
     assert found.largest_difference["without"] < 1e-12
     assert found.largest_difference["positions"] > 0.01
     assert found.largest_difference["causal"] > 0.01
@@ -86,10 +95,14 @@ def test_nothing_stays_where_it_was(count: int) -> None:
 
 def test_what_cannot_be_looked_up_or_shuffled() -> None:
     assert (
-        error_of(lambda: explain_lookup(["a", "a"])) == "expected at least 2 different words for a dictionary, got 1; give more"
+        error_of(lambda: explain_lookup(["a", "a"]))
+        == "expected at least 2 different words for a dictionary, got 1; give more"
     )
     assert error_of(lambda: explain_lookup([])) == "the sentence is empty; give at least one word"
-    assert error_of(lambda: explain_lookup(None, 6)) == "expected a query from 1 to 5, the number of keys, got 6"
+    assert (
+        error_of(lambda: explain_lookup(None, 6))
+        == "expected a query from 1 to 5, the number of keys, got 6"
+    )
     assert "31 words" in error_of(lambda: explain_lookup([str(n) for n in range(31)]))
     wrong = "expected at least 2 different words to put into another order, got 1; give more"
     assert error_of(lambda: explain_shuffle(["cat", "cat"])) == wrong

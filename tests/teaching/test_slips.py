@@ -27,7 +27,10 @@ def test_weights_of_one_query_over_all_keys_sum_to_one_and_columns_do_not() -> N
 
 
 def test_the_correlation_of_dog_and_cat() -> None:
-    dog, cat = np.array([0.3645, 0.9507, 0.7320, 0.5987]), np.array([0.2949, 0.7559, 0.6172, 0.4943])
+    dog, cat = (
+        np.array([0.3645, 0.9507, 0.7320, 0.5987]),
+        np.array([0.2949, 0.7559, 0.6172, 0.4943]),
+    )
     assert np.corrcoef(dog, cat)[0, 1] == pytest.approx(0.9968, abs=5e-5)
     assert dog @ cat / np.linalg.norm(dog) / np.linalg.norm(cat) == pytest.approx(0.9997, abs=5e-5)
 

@@ -78,8 +78,12 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("slot", "name", "yes", "no"), KNOWN, ids=[f"{slot}.{name}" for slot, name, *_ in KNOWN])
-def test_what_is_known_of_a_layer_is_found(slot: str, name: str, yes: tuple[str, ...], no: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("slot", "name", "yes", "no"), KNOWN, ids=[f"{slot}.{name}" for slot, name, *_ in KNOWN]
+)
+def test_what_is_known_of_a_layer_is_found(
+    slot: str, name: str, yes: tuple[str, ...], no: tuple[str, ...]
+) -> None:
     assert set(yes) <= held(slot, name)
     for one in no:
         error = row(slot, name)[one].error
@@ -112,14 +116,20 @@ def test_names_are_found_in_their_slots() -> None:
     assert ("positions", "none") in symmetry.find("none")
     assert symmetry.find("positions.none") == [("positions", "none")]
     assert symmetry.find("pools") == [("pools", entry.name) for entry in SLOTS["pools"]]
-    with pytest.raises(SaccadeError, match=r"no layer, slot or run named 'rotari'; did you mean 'rotary'\?"):
+    with pytest.raises(
+        SaccadeError, match=r"no layer, slot or run named 'rotari'; did you mean 'rotary'\?"
+    ):
         symmetry.find("rotari")
     with pytest.raises(SaccadeError, match="give a layer of `saccade list`, a slot"):
         symmetry.find("qqqq")
 
 
-def test_the_command_prints_a_table_numbers_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["symmetry", "positions.rotary", "--json", "--out", str(tmp_path / "one.svg")]) == 0
+def test_the_command_prints_a_table_numbers_and_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.run(["symmetry", "positions.rotary", "--json", "--out", str(tmp_path / "one.svg")]) == 0
+    )
     [found] = map(json.loads, capsys.readouterr().out.splitlines())
     assert (found["slot"], found["name"], found["tolerance"]) == ("positions", "rotary", 1e-9)
     assert found["symmetries"]["shift"]["holds"] is True
@@ -137,13 +147,17 @@ def test_the_command_prints_a_table_numbers_and_pictures(tmp_path: Path, capsys:
     assert "name a file ending in .png, .svg or .pdf" in capsys.readouterr().err
 
 
-def test_every_layer_of_the_catalogue_has_its_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_layer_of_the_catalogue_has_its_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command asks for every member of every slot that has layers; what it finds of each is tested above and in the docs."""
     asked = []
 
     def check(slot: str, name: str, subject: Subject) -> Row:
         asked.append((slot, name))
-        return checking.Row(slot, name, tuple(checking.Verdict(one.name, None, False) for one in SYMMETRIES))
+        return checking.Row(
+            slot, name, tuple(checking.Verdict(one.name, None, False) for one in SYMMETRIES)
+        )
 
     monkeypatch.setattr(checking, "check_subject", check)
     assert cli.run(["symmetry", "--all"]) == 0

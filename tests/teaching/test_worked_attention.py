@@ -28,7 +28,9 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 def times(vector: Vector, matrix: list[Vector]) -> Vector:
-    return [sum(vector[i] * matrix[i][j] for i in range(len(vector))) for j in range(len(matrix[0]))]
+    return [
+        sum(vector[i] * matrix[i][j] for i in range(len(vector))) for j in range(len(matrix[0]))
+    ]
 
 
 def additive(q: Vector, k: Vector, p: dict[str, Any]) -> float:
@@ -55,8 +57,12 @@ ORACLES: dict[str, Callable[[Vector, Vector, dict[str, Any]], float]] = {
     "bilinear": lambda q, k, p: dot(times(q, p["weight"][0]), k),
     "reduced-rank": lambda q, k, p: dot(times(q, p["u"][0]), times(k, p["v"][0])),
     "additive": additive,
-    "gat": lambda q, k, p: max(one := dot(q, np.ravel(p["a_q"]).tolist()) + dot(k, np.ravel(p["a_k"]).tolist()), 0.2 * one),
-    "cosine": lambda q, k, p: math.exp(p["log_sharpness"][0][0][0]) * dot(q, k) / (math.sqrt(dot(q, q) * dot(k, k)) or 1),
+    "gat": lambda q, k, p: max(
+        one := dot(q, np.ravel(p["a_q"]).tolist()) + dot(k, np.ravel(p["a_k"]).tolist()), 0.2 * one
+    ),
+    "cosine": lambda q, k, p: (
+        math.exp(p["log_sharpness"][0][0][0]) * dot(q, k) / (math.sqrt(dot(q, q) * dot(k, k)) or 1)
+    ),
     "elu-kernel": lambda q, k, p: dot([elu(x) for x in q], [elu(x) for x in k]),
     "favor": favor,
 }
@@ -67,7 +73,9 @@ def test_a_score_is_its_formula_with_the_numbers_that_are_printed(name: str) -> 
     normalize = "sum" if name in ("elu-kernel", "favor") else "softmax"
     worked = explain(WORDS, choose_parts(score=name, normalize=normalize))
     p = {key: value.tolist() for key, value in worked.parameters.items()}
-    by_hand = np.array([[ORACLES[name](q, k, p) for k in worked.k.tolist()] for q in worked.q.tolist()])
+    by_hand = np.array(
+        [[ORACLES[name](q, k, p) for k in worked.k.tolist()] for q in worked.q.tolist()]
+    )
     found = worked.scores if name != "favor" else worked.weights  # known up to one factor per row
     by_hand = by_hand if name != "favor" else by_hand / by_hand.sum(1, keepdims=True)
     np.testing.assert_allclose(found, by_hand, rtol=1e-9, atol=1e-12)
@@ -75,7 +83,9 @@ def test_a_score_is_its_formula_with_the_numbers_that_are_printed(name: str) -> 
     assert check_every_number(worked) > 0
     shown = {one.name: one.matrix for step in worked.steps() for one in step.matrices}
     for key in p:
-        np.testing.assert_array_equal(shown[f"{key} of the score"].ravel(), np.ravel(p[key]), err_msg="as they are used")
+        np.testing.assert_array_equal(
+            shown[f"{key} of the score"].ravel(), np.ravel(p[key]), err_msg="as they are used"
+        )
 
 
 def test_every_score_of_the_catalogue_has_its_formula_here() -> None:
@@ -103,7 +113,9 @@ RULES: dict[str, Callable[[Vector], Vector]] = {
 @pytest.mark.parametrize("name", RULES)
 def test_a_normalizer_by_hand(name: str) -> None:
     worked = explain(WORDS, choose_parts(normalize=name))
-    np.testing.assert_allclose(worked.weights, [RULES[name](row) for row in worked.scores.tolist()], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        worked.weights, [RULES[name](row) for row in worked.scores.tolist()], rtol=1e-9, atol=1e-12
+    )
     check_every_number(worked)
 
 
@@ -111,7 +123,9 @@ def test_a_normalizer_by_hand(name: str) -> None:
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_every_normalizer_can_be_followed_with_heads_and_a_mask(normalize: str, heads: int) -> None:
     score = "elu-kernel" if normalize == "sum" else None
-    worked = explain(WORDS, choose_parts(score=score, normalize=normalize, mask="causal", heads=heads))
+    worked = explain(
+        WORDS, choose_parts(score=score, normalize=normalize, mask="causal", heads=heads)
+    )
     check_every_number(worked)
     json.dumps(worked.to_dict(), allow_nan=False)
     weights = worked.weights if heads > 1 else worked.weights[None]
@@ -136,7 +150,9 @@ def test_what_a_mask_hides_gets_no_weight(mask: Any, may: Callable[[int, int], b
     texts = " ".join(step.text for step in worked.steps())
     if mask == "causal":
         assert "'the' may look at all but 'black' and 'cat' and 'sat'" in texts
-        assert worked.to_dict()["steps"][3]["matrices"][2]["matrix"][0][1] is None, "−∞ is null in JSON"
+        assert worked.to_dict()["steps"][3]["matrices"][2]["matrix"][0][1] is None, (
+            "−∞ is null in JSON"
+        )
 
 
 @pytest.mark.parametrize("heads", [2, 4])
@@ -145,9 +161,14 @@ def test_heads_by_hand(heads: int) -> None:
     x = np.array([[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]], dtype=float)
     parts = []
     for h in range(heads):
-        q, k, v = (x @ getattr(worked, name)[:, h * width : (h + 1) * width] for name in ("W_q", "W_k", "W_v"))
+        q, k, v = (
+            x @ getattr(worked, name)[:, h * width : (h + 1) * width]
+            for name in ("W_q", "W_k", "W_v")
+        )
         powers = np.exp(q @ k.T)
-        np.testing.assert_allclose(worked.weights[h], powers / powers.sum(1, keepdims=True), rtol=1e-12)
+        np.testing.assert_allclose(
+            worked.weights[h], powers / powers.sum(1, keepdims=True), rtol=1e-12
+        )
         parts.append(worked.weights[h] @ v)
     np.testing.assert_allclose(worked.outputs, np.concatenate(parts, 1) @ worked.W_o, rtol=1e-12)
     assert check_every_number(worked) > 50
@@ -167,7 +188,9 @@ def test_plain_attention_has_no_parameters_and_is_the_layers() -> None:
     for heads in (1, 2):
         layer = PlainAttention(4, heads, saccade.Mechanism(scores.Dot())).double()
         own = explain(WORDS, choose_parts(plain=True, heads=heads)).outputs
-        np.testing.assert_allclose(own, layer(torch.tensor(worked.x)[None])[0].detach().numpy(), rtol=1e-12)
+        np.testing.assert_allclose(
+            own, layer(torch.tensor(worked.x)[None])[0].detach().numpy(), rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("query", [1, 2, 3])
@@ -190,26 +213,35 @@ def test_the_second_query_of_the_lectures() -> None:
 def test_the_sentence_of_a_number() -> None:
     worked = explain()
     known = {matrix.name: matrix for step in worked.steps() for matrix in step.matrices}
-    assert worked.arithmetic(known["scores"], 0, 1) == "the query of 'input 1' with the key of 'input 2' = 1·4 + 0·4 + 2·0 = 4"
+    assert (
+        worked.arithmetic(known["scores"], 0, 1)
+        == "the query of 'input 1' with the key of 'input 2' = 1·4 + 0·4 + 2·0 = 4"
+    )
     assert worked.arithmetic(known["q"], 0, 2) == "'q3' of 'input 1' = 1·1 + 0·0 + 1·1 + 0·1 = 2"
     said = "'input 1' looks at 'input 2' with e^(4) / (e^(2) + e^(4) + e^(4)) = 0.4683"
     assert worked.arithmetic(known["weights"], 0, 1) == said
 
 
 def test_words_that_look_like_templates_stay_words() -> None:
-    worked = explain(["{0}", "{value}", "{row}", "'", "\\", "<b>"], choose_parts(score="additive", mask="causal"))
+    worked = explain(
+        ["{0}", "{value}", "{row}", "'", "\\", "<b>"], choose_parts(score="additive", mask="causal")
+    )
     [matrix] = [one for step in worked.steps() for one in step.matrices if one.name == "weight · v"]
     assert worked.arithmetic(matrix, 1, 0).startswith("'{0}' takes 0 of ")
     check_every_number(worked)
 
 
 def test_python_names_the_same_parts() -> None:
-    own = saccade.explain("the black cat", score="additive", mask={"name": "window", "left": 1}, query=2)
+    own = saccade.explain(
+        "the black cat", score="additive", mask={"name": "window", "left": 1}, query=2
+    )
     assert isinstance(own, Worked)
     assert own.score == {"name": "additive", "hidden": None, "layers": 1}
     assert (
         own.to_dict()
-        == explain(["the", "black", "cat"], choose_parts("additive", mask={"name": "window", "left": 1}), 2).to_dict()
+        == explain(
+            ["the", "black", "cat"], choose_parts("additive", mask={"name": "window", "left": 1}), 2
+        ).to_dict()
     )
 
 
@@ -230,13 +262,25 @@ def test_parameters_do_not_move_the_random_numbers_of_others() -> None:
     ("options", "sentence"),
     [
         ({"score": "aditive"}, "no score named 'aditive'; did you mean 'additive'?"),
-        ({"score": {"name": "dot", "left": 1}}, "score: score 'dot' has no option 'left'; there are none"),
+        (
+            {"score": {"name": "dot", "left": 1}},
+            "score: score 'dot' has no option 'left'; there are none",
+        ),
         ({"score": ["dot"]}, "score is ['dot']; write a score's name, or {name: …, option: …}"),
         ({"normalize": "softmx"}, "no normalizer named 'softmx'; did you mean 'softmax'?"),
         ({"mask": "window"}, "mask: mask 'window' needs left; write {name: window, left: …}"),
-        ({"mask": "padding"}, "mask is 'padding', which is built per batch and cannot be set in a recipe; leave it out"),
-        ({"heads": 3}, "expected 1, 2 or 4 heads, among which an input's 4 numbers are divided, got 3"),
-        ({"heads": 0}, "expected 1, 2 or 4 heads, among which an input's 4 numbers are divided, got 0"),
+        (
+            {"mask": "padding"},
+            "mask is 'padding', which is built per batch and cannot be set in a recipe; leave it out",
+        ),
+        (
+            {"heads": 3},
+            "expected 1, 2 or 4 heads, among which an input's 4 numbers are divided, got 3",
+        ),
+        (
+            {"heads": 0},
+            "expected 1, 2 or 4 heads, among which an input's 4 numbers are divided, got 0",
+        ),
         (
             {"score": "additive", "scaled": True},
             "both a score and scaled were given, which is the score scaled-dot; leave one of them out",
@@ -253,8 +297,14 @@ def test_parts_too_wide_to_follow_and_parts_that_do_not_fit() -> None:
         "the score's 'u' has 60000 numbers per row, and at most 16 can be followed"
     )
     assert "use normalize=sum" in error_of(lambda: explain(None, choose_parts(score="favor")))
-    assert error_of(lambda: explain(None, query=4)) == "expected a query from 1 to 3, the number of inputs, got 4"
-    assert error_of(lambda: explain(None, query=0)) == "expected a query from 1 to 3, the number of inputs, got 0"
+    assert (
+        error_of(lambda: explain(None, query=4))
+        == "expected a query from 1 to 3, the number of inputs, got 4"
+    )
+    assert (
+        error_of(lambda: explain(None, query=0))
+        == "expected a query from 1 to 3, the number of inputs, got 0"
+    )
 
 
 def test_masks_with_sizes_of_their_own() -> None:

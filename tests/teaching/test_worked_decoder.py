@@ -20,8 +20,20 @@ SOURCE, TARGET = "the black cat ate the mouse", "le chat noir"
 FAMILIES: dict[str, dict[str, Any]] = {
     "bahdanau": {"family": "bahdanau", "dim": 8, "hidden": 8},
     "luong": {"family": "luong", "dim": 8, "hidden": 8},
-    "predicted": {"family": "luong", "dim": 8, "hidden": 8, "window": {"name": "predicted", "reach": 3}},
-    "gated": {"family": "bahdanau", "dim": 8, "hidden": 20, "gated_context": True, "cell": "lstm", "depth": 2},
+    "predicted": {
+        "family": "luong",
+        "dim": 8,
+        "hidden": 8,
+        "window": {"name": "predicted", "reach": 3},
+    },
+    "gated": {
+        "family": "bahdanau",
+        "dim": 8,
+        "hidden": 20,
+        "gated_context": True,
+        "cell": "lstm",
+        "depth": 2,
+    },
     "transformer": {"family": "transformer", "dim": 16, "hidden": 16, "depth": 2, "heads": 2},
     "convs2s": {"family": "convs2s", "dim": 8, "hidden": 8, "depth": 2},
     "fixed": {"family": "fixed-context", "dim": 8, "hidden": 8},
@@ -60,7 +72,9 @@ def test_bahdanau_by_hand(systems: dict[str, api.System]) -> None:
 def test_luong_by_hand(systems: dict[str, api.System]) -> None:
     """e_j = s_tᵀ W h_j: the state after the step asks."""
     found = explain_step(systems["luong"], SOURCE, TARGET, 3)
-    weight = systems["luong"].model.decoder.cross.mechanism.score.weight.detach().double().numpy()[0]
+    weight = (
+        systems["luong"].model.decoder.cross.mechanism.score.weight.detach().double().numpy()[0]
+    )
     e = np.array([found.s_after @ weight @ h for h in found.h])
     np.testing.assert_allclose(found.e, e, atol=1e-5)
     np.testing.assert_allclose(found.a, softmax(e), atol=1e-6)
@@ -69,7 +83,9 @@ def test_luong_by_hand(systems: dict[str, api.System]) -> None:
 
 
 @pytest.mark.parametrize(("layer", "head"), [(1, 1), (1, 2), (2, 1), (None, None)])
-def test_a_transformers_layer_and_head_by_hand(systems: dict[str, api.System], layer: int | None, head: int | None) -> None:
+def test_a_transformers_layer_and_head_by_hand(
+    systems: dict[str, api.System], layer: int | None, head: int | None
+) -> None:
     """e_j = q·k_j / √D, and what a record of the whole pass sees at this row."""
     system = systems["transformer"]
     found = explain_step(system, SOURCE, TARGET, 2, layer, head)
@@ -82,7 +98,9 @@ def test_a_transformers_layer_and_head_by_hand(systems: dict[str, api.System], l
     batch = task.batch(task.numbers([task_pair(SOURCE, TARGET)]), torch.device("cpu"))
     with record(system.model.eval()) as seen, torch.no_grad():
         system.model(*batch.inputs)
-    np.testing.assert_allclose(found.a, seen[found.site].weights([1], [(head or 1) - 1]).flatten().numpy(), atol=1e-5)
+    np.testing.assert_allclose(
+        found.a, seen[found.site].weights([1], [(head or 1) - 1]).flatten().numpy(), atol=1e-5
+    )
 
 
 def task_pair(source: str, target: str) -> Any:
@@ -92,7 +110,9 @@ def task_pair(source: str, target: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "fixed"])
-def test_every_model_that_attends_is_followed_at_every_step(systems: dict[str, api.System], name: str) -> None:
+def test_every_model_that_attends_is_followed_at_every_step(
+    systems: dict[str, api.System], name: str
+) -> None:
     system = systems[name]
     scored = system.score(SOURCE, TARGET)
     for step, token in enumerate(scored.tokens, 1):
@@ -106,7 +126,9 @@ def test_every_model_that_attends_is_followed_at_every_step(systems: dict[str, a
         assert best["probability"] == pytest.approx(token.likeliest_probability, abs=1e-5)
 
 
-def test_without_a_target_the_models_own_translation_is_followed(systems: dict[str, api.System]) -> None:
+def test_without_a_target_the_models_own_translation_is_followed(
+    systems: dict[str, api.System],
+) -> None:
     system = systems["bahdanau"]
     own = system.steps(SOURCE, candidates=3)
     found = explain_step(system, SOURCE)
@@ -131,20 +153,55 @@ def test_looking_leaves_the_model_as_it_was(systems: dict[str, api.System]) -> N
             {},
             "expected a model that attends to its source, which this one does not; use one with attention, such as bahdanau",
         ),
-        ("bahdanau", {"step": 0}, "expected a step from 1 to 4, the tokens of 'le chat noir' and its end, got 0"),
-        ("bahdanau", {"step": 5}, "expected a step from 1 to 4, the tokens of 'le chat noir' and its end, got 5"),
-        ("bahdanau", {"layer": 2}, "expected a layer from 1 to 1, those that attend to the source, got 2"),
+        (
+            "bahdanau",
+            {"step": 0},
+            "expected a step from 1 to 4, the tokens of 'le chat noir' and its end, got 0",
+        ),
+        (
+            "bahdanau",
+            {"step": 5},
+            "expected a step from 1 to 4, the tokens of 'le chat noir' and its end, got 5",
+        ),
+        (
+            "bahdanau",
+            {"layer": 2},
+            "expected a layer from 1 to 1, those that attend to the source, got 2",
+        ),
         ("bahdanau", {"head": 2}, "expected a head from 1 to 1, those of decoder.cross, got 2"),
-        ("transformer", {"layer": 0}, "expected a layer from 1 to 2, those that attend to the source, got 0"),
-        ("transformer", {"head": 3}, "expected a head from 1 to 2, those of decoder.1.cross, got 3"),
+        (
+            "transformer",
+            {"layer": 0},
+            "expected a layer from 1 to 2, those that attend to the source, got 0",
+        ),
+        (
+            "transformer",
+            {"head": 3},
+            "expected a head from 1 to 2, those of decoder.1.cross, got 3",
+        ),
         ("bahdanau", {"source": "  "}, "the source is empty; give a sentence"),
         ("bahdanau", {"target": " "}, "the target is empty; give a text, or leave --target out"),
-        ("bahdanau", {"source": "cat " * 300}, "the source has 301 tokens, but at most 200 can be followed; shorten it"),
-        ("bahdanau", {"target": "chat " * 300}, "the target has 301 tokens, but at most 200 can be followed; shorten it"),
+        (
+            "bahdanau",
+            {"source": "cat " * 300},
+            "the source has 301 tokens, but at most 200 can be followed; shorten it",
+        ),
+        (
+            "bahdanau",
+            {"target": "chat " * 300},
+            "the target has 301 tokens, but at most 200 can be followed; shorten it",
+        ),
     ],
 )
-def test_what_cannot_be_followed(systems: dict[str, api.System], name: str, options: dict[str, Any], sentence: str) -> None:
-    assert error_of(lambda: explain_step(systems[name], **{"source": SOURCE, "target": TARGET, **options})) == sentence
+def test_what_cannot_be_followed(
+    systems: dict[str, api.System], name: str, options: dict[str, Any], sentence: str
+) -> None:
+    assert (
+        error_of(
+            lambda: explain_step(systems[name], **{"source": SOURCE, "target": TARGET, **options})
+        )
+        == sentence
+    )
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
@@ -158,7 +215,11 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     similar = run_cli("explain", tmp_path / "run", "--similar", "the", "a", "--json").json
     system = api.load(tmp_path / "run", "cpu")
     ids = [system.task.source.id(word) for word in ("the", "a")]
-    [embedding] = [one for name, one in system.model.named_parameters() if name.startswith("source") and one.dim() == 2]
+    [embedding] = [
+        one
+        for name, one in system.model.named_parameters()
+        if name.startswith("source") and one.dim() == 2
+    ]
     np.testing.assert_allclose(similar["vectors"], embedding[ids].detach().numpy(), rtol=1e-6)
     assert similar["vocabulary"] == len(system.task.source)
     for extra, sentence in (

@@ -47,7 +47,9 @@ class Toy(Work):
         return [order[at : at + self.size] for at in range(0, EXAMPLES, self.size)]
 
     def batch(self, plan: Sequence[int]) -> SimpleNamespace:
-        return SimpleNamespace(x=self.x[plan], y=self.y[plan], tokens=len(plan), lines=[100 + n for n in plan])
+        return SimpleNamespace(
+            x=self.x[plan], y=self.y[plan], tokens=len(plan), lines=[100 + n for n in plan]
+        )
 
     def loss(self, model: nn.Module, batch: SimpleNamespace) -> Tensor:
         self.seen.append(batch.lines)
@@ -64,7 +66,9 @@ class Toy(Work):
 
 def toy_model() -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Embedding(11, 6), nn.Flatten(), nn.Dropout(0.25), nn.Linear(18, CLASSES))
+    return nn.Sequential(
+        nn.Embedding(11, 6), nn.Flatten(), nn.Dropout(0.25), nn.Linear(18, CLASSES)
+    )
 
 
 @dataclass
@@ -74,11 +78,22 @@ class Stage:
     root: Path
     model: Callable[[], nn.Module] = toy_model
 
-    def training(self, name: str, toy: Toy | None = None, watcher: Watcher | None = None, **settings: Any) -> Training:
-        chosen = {"updates": 12, "learning_rate": 0.05, "schedule": "constant", "warmup": 3, "log_every": 1, **settings}
+    def training(
+        self, name: str, toy: Toy | None = None, watcher: Watcher | None = None, **settings: Any
+    ) -> Training:
+        chosen = {
+            "updates": 12,
+            "learning_rate": 0.05,
+            "schedule": "constant",
+            "warmup": 3,
+            "log_every": 1,
+            **settings,
+        }
         folder = RunFolder(self.root / name, {"config.json": lambda path: path.write_text("{}")})
         beside = {name: chosen.pop(name) for name in ("seed", "higher_is_better") if name in chosen}
-        return Training(self.model(), toy or Toy(), TrainingRecipe(**chosen), folder, watcher, **beside)
+        return Training(
+            self.model(), toy or Toy(), TrainingRecipe(**chosen), folder, watcher, **beside
+        )
 
     def tensors(self, name: str, which: str = "last") -> dict[str, Tensor]:
         """All parameters and optimizer states as they lie on the disk."""
@@ -102,7 +117,9 @@ class Copies(Watcher):
         self.notes: list[str] = []
 
     def update(self, at: Any, row: dict[str, float]) -> None:
-        self.parameters[at.update] = {name: p.detach().clone() for name, p in self.training.model.named_parameters()}
+        self.parameters[at.update] = {
+            name: p.detach().clone() for name, p in self.training.model.named_parameters()
+        }
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -125,7 +142,9 @@ class BreakAt(Watcher):
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr("os.fsync", lambda handle: None)  # no machine dies here, and hundreds of checkpoints are written
+    monkeypatch.setattr(
+        "os.fsync", lambda handle: None
+    )  # no machine dies here, and hundreds of checkpoints are written
     return Stage(tmp_path)
 
 
@@ -147,8 +166,17 @@ def break_at() -> Callable[[int], BreakAt]:
 @pytest.fixture(scope="session")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     source = str(Path(__file__).parents[2] / "src")
-    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment = {name: value for name, value in environment.items() if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": source,
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    environment = {
+        name: value
+        for name, value in environment.items()
+        if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    }
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("launcher.py"))],
         env=environment,

@@ -24,10 +24,28 @@ from saccade.tasks.task import ExampleWork
 from saccade.training import checkpoints
 
 RECIPE: dict[str, Any] = {
-    "data": {"train": "phrasebook:train", "dev": "phrasebook:dev", "phrasebook": {"train": 60, "dev": 6, "test": 4}},
+    "data": {
+        "train": "phrasebook:train",
+        "dev": "phrasebook:dev",
+        "phrasebook": {"train": 60, "dev": 6, "test": 4},
+    },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
-    "model": {"family": "transformer", "dim": 16, "hidden": 16, "depth": 1, "heads": 2, "dropout": 0.0},
-    "training": {"updates": 6, "tokens": 200, "learning_rate": 0.01, "warmup": 4, "evaluate_every": 3, "log_every": 1},
+    "model": {
+        "family": "transformer",
+        "dim": 16,
+        "hidden": 16,
+        "depth": 1,
+        "heads": 2,
+        "dropout": 0.0,
+    },
+    "training": {
+        "updates": 6,
+        "tokens": 200,
+        "learning_rate": 0.01,
+        "warmup": 4,
+        "evaluate_every": 3,
+        "log_every": 1,
+    },
     "device": "cpu",
 }
 
@@ -35,7 +53,9 @@ RECIPE: dict[str, Any] = {
 def prank_nan(rank: int) -> None:
     """One sentence has a loss that is not a number."""
     plain = ExampleWork.loss
-    bad = ExampleWork.loss = lambda self, model, batch: plain(self, model, batch) * (float("nan") if 7 in batch.lines else 1)  # type: ignore[assignment,method-assign]
+    bad = ExampleWork.loss = lambda self, model, batch: (
+        plain(self, model, batch) * (float("nan") if 7 in batch.lines else 1)
+    )  # type: ignore[assignment,method-assign]
     assert bad is not plain
 
 
@@ -65,7 +85,9 @@ def prank_disk(rank: int) -> None:
     def write(target: Path, writers: Any, size: int) -> None:
         if target.name != "last":
             return real(target, writers, size)
-        raise SaccadeError("cannot write last: No space left on device; choose another path or free some disk space")
+        raise SaccadeError(
+            "cannot write last: No space left on device; choose another path or free some disk space"
+        )
 
     real = checkpoints.write_folder
     if rank == 0:
@@ -83,19 +105,32 @@ def prank_costs(rank: int) -> None:
     Block.forward = forward  # type: ignore[method-assign]
 
 
-PRANKS = {"costs": prank_costs, "nan": prank_nan, "alone": prank_alone, "defect": prank_defect, "disk": prank_disk}
+PRANKS = {
+    "costs": prank_costs,
+    "nan": prank_nan,
+    "alone": prank_alone,
+    "defect": prank_defect,
+    "disk": prank_disk,
+}
 
 
 def serve() -> None:
     """The program: for each line of JSON on stdin some ranks run a command; how they ended goes to stdout."""
     torch.set_num_threads(1)
-    for name in ("saccade.cli", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor"):
+    for name in (
+        "saccade.cli",
+        "torch.distributed.checkpoint",
+        "torch.distributed.fsdp",
+        "torch.distributed.tensor",
+    ):
         importlib.import_module(name)  # once, and not in each rank
     for line in sys.stdin:
         print(json.dumps(launch(**json.loads(line))), flush=True)
 
 
-def launch(words: list[str], count: int, out: str, at: int, send: list[int], prank: str) -> dict[str, Any]:
+def launch(
+    words: list[str], count: int, out: str, at: int, send: list[int], prank: str
+) -> dict[str, Any]:
     """Runs ranks; once the log in `out` has `at` rows, a signal is sent to a rank. Codes, texts, seconds since the signal."""
     log = Path(out) / "log.jsonl"
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -116,8 +151,16 @@ def launch(words: list[str], count: int, out: str, at: int, send: list[int], pra
     for rank in hung:
         os.kill(children[rank], signal.SIGKILL)
         os.waitpid(children[rank], 0)
-    texts = {stream: [Path(f"{out}.{rank}.{stream}").read_text() for rank in range(count)] for stream in ("out", "err")}
-    return {"codes": [codes.get(rank) for rank in range(count)], "hung": hung, "seconds": time.monotonic() - sent, **texts}
+    texts = {
+        stream: [Path(f"{out}.{rank}.{stream}").read_text() for rank in range(count)]
+        for stream in ("out", "err")
+    }
+    return {
+        "codes": [codes.get(rank) for rank in range(count)],
+        "hung": hung,
+        "seconds": time.monotonic() - sent,
+        **texts,
+    }
 
 
 def start(words: list[str], rank: int, count: int, port: int, out: str, prank: str) -> int:
@@ -128,9 +171,13 @@ def start(words: list[str], rank: int, count: int, port: int, out: str, prank: s
     code = 70
     try:
         for number, stream in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{out}.{rank}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.dup2(
+                os.open(f"{out}.{rank}.{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number
+            )
         if count > 1:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1")
+            os.environ.update(
+                RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1"
+            )
             os.environ.update(MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True")
         if prank:
             PRANKS[prank](rank)
@@ -164,8 +211,23 @@ class Launcher:
     ) -> SimpleNamespace:
         recipe = self.root / "recipe.json"
         recipe.write_text(json.dumps(RECIPE))
-        words = ["train", str(recipe), *settings, "--out", str(out), "--json", *(["--resume"] if resume else [])]
-        task = {"words": words, "count": count, "out": str(out), "at": at, "send": list(send or ()), "prank": prank}
+        words = [
+            "train",
+            str(recipe),
+            *settings,
+            "--out",
+            str(out),
+            "--json",
+            *(["--resume"] if resume else []),
+        ]
+        task = {
+            "words": words,
+            "count": count,
+            "out": str(out),
+            "at": at,
+            "send": list(send or ()),
+            "prank": prank,
+        }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps(task), file=self.process.stdin, flush=True)

@@ -36,32 +36,55 @@ def watched(stage: Any, copies: Any) -> Watched:
 
 
 def kept(stage: Any, name: str) -> dict[str, dict[str, Tensor]]:
-    return {path.name: load_file(path / "model.safetensors") for path in sorted((stage.root / name / "kept").iterdir())}
+    return {
+        path.name: load_file(path / "model.safetensors")
+        for path in sorted((stage.root / name / "kept").iterdir())
+    }
 
 
 def model(stage: Any, name: str, which: str) -> dict[str, Tensor]:
-    return {key.partition("/")[2]: t for key, t in stage.tensors(name, which).items() if key.startswith("model")}
+    return {
+        key.partition("/")[2]: t
+        for key, t in stage.tensors(name, which).items()
+        if key.startswith("model")
+    }
 
 
 def by_hand(copies: Any, updates: tuple[int, ...]) -> dict[str, Tensor]:
     chosen = [copies.parameters[update] for update in updates]
-    return {name: sum(one[name].double() for one in chosen).div(len(chosen)).float() for name in chosen[0]}  # type: ignore[union-attr]
+    return {
+        name: sum(one[name].double() for one in chosen).div(len(chosen)).float()
+        for name in chosen[0]
+    }  # type: ignore[union-attr]
 
 
-def test_the_mean_becomes_the_best_when_it_is_better(stage: Any, watched: Watched, toy: Callable[..., Any]) -> None:
+def test_the_mean_becomes_the_best_when_it_is_better(
+    stage: Any, watched: Watched, toy: Callable[..., Any]
+) -> None:
     losses = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 1.0]  # six evaluations, and that of the mean
     copies, ended = watched("run", toy(metrics=[{"loss": loss} for loss in losses]))
     mean = by_hand(copies, (8, 10, 12))
-    assert all(torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items())
+    assert all(
+        torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items()
+    )
     last = model(stage, "run", "last")
-    assert all(torch.equal(last[name], value) for name, value in copies.parameters[12].items()), "last/ is what was trained"
-    assert (ended.best, ended.best_update, ended.metrics, ended.done) == (1.0, 12, {"loss": 1.0}, True)
+    assert all(torch.equal(last[name], value) for name, value in copies.parameters[12].items()), (
+        "last/ is what was trained"
+    )
+    assert (ended.best, ended.best_update, ended.metrics, ended.done) == (
+        1.0,
+        12,
+        {"loss": 1.0},
+        True,
+    )
     assert list(kept(stage, "run")) == ["000000008", "000000010", "000000012"]
     assert copies.notes[-1] == "mean of the last 3 evaluations  dev loss 1.000  best"
     assert stage.training("run", **CHOSEN).run() == ended, "a finished run stays as it is"
 
 
-def test_a_mean_that_is_worse_is_let_go(stage: Any, watched: Watched, toy: Callable[..., Any]) -> None:
+def test_a_mean_that_is_worse_is_let_go(
+    stage: Any, watched: Watched, toy: Callable[..., Any]
+) -> None:
     losses = [5.0, 4.0, 3.0, 2.5, 2.6, 2.7, 2.5]
     copies, ended = watched("run", toy(metrics=[{"loss": loss} for loss in losses]))
     assert (ended.best, ended.best_update, ended.metrics) == (2.5, 8, {"loss": 2.7})
@@ -73,7 +96,9 @@ def test_a_mean_that_is_worse_is_let_go(stage: Any, watched: Watched, toy: Calla
     assert (ended.best, ended.best_update) == (6.0, 12), "more is better for some"
 
 
-def test_fewer_evaluations_than_asked_for_are_said_to_be_fewer(stage: Any, watched: Watched) -> None:
+def test_fewer_evaluations_than_asked_for_are_said_to_be_fewer(
+    stage: Any, watched: Watched
+) -> None:
     copies, _ = watched("run", updates=4, average=10)
     assert copies.notes[-1].startswith("mean of the last 2 evaluations  dev loss ")
     assert list(kept(stage, "run")) == ["000000002", "000000004"]
@@ -91,7 +116,9 @@ def test_an_early_stop_averages_too(stage: Any, watched: Watched, toy: Callable[
     copies, ended = watched("run", toy(metrics=[{"loss": loss} for loss in losses]), patience=2)
     assert (ended.update, ended.best, ended.best_update) == (6, 1.0, 6)
     mean = by_hand(copies, (2, 4, 6))
-    assert all(torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items())
+    assert all(
+        torch.equal(model(stage, "run", "best")[name], value) for name, value in mean.items()
+    )
 
 
 class Dies(Exception):
@@ -112,7 +139,9 @@ def dying(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, at: int) -> No
     monkeypatch.setattr(where, name, call)
 
 
-@pytest.mark.parametrize("settings", [{}, {"patience": 2, "learning_rate": 0.5}, {"checkpoint_every": 100}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"patience": 2, "learning_rate": 0.5}, {"checkpoint_every": 100}], ids=str
+)
 def test_a_run_that_dies_at_any_rename_or_removal_ends_as_a_whole_one(
     stage: Any, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
@@ -137,7 +166,9 @@ def test_a_run_that_dies_at_any_rename_or_removal_ends_as_a_whole_one(
             assert all(torch.equal(one[key], other[key]) for key in one), name
             here, there = kept(stage, "whole"), kept(stage, name)
             assert list(here) == list(there), name
-            assert all(torch.equal(here[key][n], there[key][n]) for key in here for n in here[key]), name
+            assert all(
+                torch.equal(here[key][n], there[key][n]) for key in here for n in here[key]
+            ), name
             shutil.rmtree(stage.root / name)
     assert deaths >= 6
 
@@ -150,7 +181,9 @@ def test_what_was_kept_after_the_checkpoint_is_forgotten(
         stage.training("run", watcher=break_at(9), **{**CHOSEN, "checkpoint_every": 4}).run()
     assert list(kept(stage, "run")) == ["000000004", "000000006", "000000008"]
     copies, _ = watched("run", updates=10, evaluate_every=5, checkpoint_every=4)
-    assert list(kept(stage, "run")) == ["000000006", "000000008", "000000010"], "the checkpoint is of update 8"
+    assert list(kept(stage, "run")) == ["000000006", "000000008", "000000010"], (
+        "the checkpoint is of update 8"
+    )
     assert copies.notes[-1].startswith("mean of the last 3")
     with pytest.raises(Exception, match="the process dies"):
         stage.training("other", watcher=break_at(7), **{**CHOSEN, "checkpoint_every": 4}).run()
@@ -165,10 +198,14 @@ def test_a_broken_one_among_the_kept_is_told_with_a_way_out(stage: Any) -> None:
     for update in (1, 2):
         folder.keep(torch.nn.Linear(2, 2), update, 2)
     (folder.kept()[0] / "model.safetensors").write_bytes(b"junk")
-    with pytest.raises(SaccadeError, match=r"kept cannot be read .* set training.average=0 and pass resume=True"):
+    with pytest.raises(
+        SaccadeError, match=r"kept cannot be read .* set training.average=0 and pass resume=True"
+    ):
         folder.mean_kept()
     folder.forget(2)
-    assert [path.name for path in folder.kept()] == ["000000002"], "a broken one is let go when the run goes on"
+    assert [path.name for path in folder.kept()] == ["000000002"], (
+        "a broken one is let go when the run goes on"
+    )
 
 
 def test_means_by_hand() -> None:
@@ -177,16 +214,20 @@ def test_means_by_hand() -> None:
     found = mean_parameters(each)
     assert found["a"].tolist() == [1.5, 3.0]
     assert (found["n"].tolist(), found["n"].dtype) == (4, torch.int64), "of counts there is no mean"
-    half = mean_parameters([{"a": torch.tensor([1.0]).bfloat16()}, {"a": torch.tensor([1.0 + 2**-7]).bfloat16()}])
+    half = mean_parameters(
+        [{"a": torch.tensor([1.0]).bfloat16()}, {"a": torch.tensor([1.0 + 2**-7]).bfloat16()}]
+    )
     assert half["a"].dtype == torch.bfloat16
     tiny = mean_parameters([{"a": torch.tensor([1e8])}, *[{"a": torch.tensor([1.0])}] * 3])
     assert tiny["a"].item() == torch.tensor(25_000_000.75).item(), "summed in double precision"
     with pytest.raises(
-        SaccadeError, match="these models differ in the size of 'a', or one lacks it; average models of the same shape"
+        SaccadeError,
+        match="these models differ in the size of 'a', or one lacks it; average models of the same shape",
     ):
         mean_parameters([{"a": torch.zeros(1)}, {"b": torch.zeros(1)}])
     with pytest.raises(
-        SaccadeError, match="these models differ in the size of 'a', or one lacks it; average models of the same shape"
+        SaccadeError,
+        match="these models differ in the size of 'a', or one lacks it; average models of the same shape",
     ):
         mean_parameters([{"a": torch.zeros(2)}, {"a": torch.zeros(1)}])
 

@@ -43,7 +43,9 @@ def same(stage: Any, one: str, other: str, which: str = "last") -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-def test_a_run_that_draws_features_and_dies_goes_on_bit_for_bit(stage: Any, break_at: Callable[[int], Watcher]) -> None:
+def test_a_run_that_draws_features_and_dies_goes_on_bit_for_bit(
+    stage: Any, break_at: Callable[[int], Watcher]
+) -> None:
     stage.model = performing
     chosen = {"checkpoint_every": 3, "evaluate_every": 4}
     stage.training("whole", **chosen).run()
@@ -59,11 +61,19 @@ def test_a_run_that_draws_features_and_dies_goes_on_bit_for_bit(stage: Any, brea
 
 def test_features_follow_the_seed_and_the_updates(stage: Any) -> None:
     stage.model = performing
-    for name, seed, updates in (("one", 0, 4), ("two", 0, 4), ("other", 1, 4), ("early", 0, 2), ("later", 0, 5)):
+    for name, seed, updates in (
+        ("one", 0, 4),
+        ("two", 0, 4),
+        ("other", 1, 4),
+        ("early", 0, 2),
+        ("later", 0, 5),
+    ):
         stage.training(name, seed=seed, updates=updates).run()
     assert same(stage, "one", "two")
     omega = {name: stage.tensors(name)[OMEGA] for name in ("one", "other", "early", "later")}
-    assert torch.equal(omega["early"], performing().mechanism.score.omega), "none are drawn before two updates were made"
+    assert torch.equal(omega["early"], performing().mechanism.score.omega), (
+        "none are drawn before two updates were made"
+    )
     assert not torch.equal(omega["one"], omega["early"])
     assert not torch.equal(omega["one"], omega["later"])
     assert not torch.equal(omega["one"], omega["other"])
@@ -93,5 +103,7 @@ def test_features_are_not_averaged(stage: Any) -> None:
     each = [stage.tensors("mean", f"kept/{path.name}") for path in kept]
     assert not torch.equal(each[0][OMEGA], each[2][OMEGA])
     assert torch.equal(mean["mechanism.score.omega"], each[2][OMEGA])
-    weight = torch.stack([one["model.safetensors/out.weight"] for one in each]).double().mean(0).float()
+    weight = (
+        torch.stack([one["model.safetensors/out.weight"] for one in each]).double().mean(0).float()
+    )
     assert torch.equal(mean["out.weight"], weight)

@@ -29,13 +29,26 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setattr("os.fsync", lambda handle: None)
     (tmp_path / "text.txt").write_text(TEXT)
 
-    def fit(name: str, watcher: Watcher | None = None, model: dict[str, Any] = RNN, **training: Any) -> Any:
-        how = {"updates": UPDATES, "tokens": 40, "learning_rate": 0.01, "warmup": 2, "checkpoint_every": 1, "log_every": 1}
+    def fit(
+        name: str, watcher: Watcher | None = None, model: dict[str, Any] = RNN, **training: Any
+    ) -> Any:
+        how = {
+            "updates": UPDATES,
+            "tokens": 40,
+            "learning_rate": 0.01,
+            "warmup": 2,
+            "checkpoint_every": 1,
+            "log_every": 1,
+        }
         recipe = {
             "task": "language-modelling",
             "data": {"train": str(tmp_path / "text.txt"), "dev": str(tmp_path / "text.txt")},
             "vocabulary": {"kind": "characters"},
-            "language": {"carry": True, "block": 8, **({"objective": "permutation"} if model == XLNET else {})},
+            "language": {
+                "carry": True,
+                "block": 8,
+                **({"objective": "permutation"} if model == XLNET else {}),
+            },
             "model": {"dim": 8, "hidden": 8, "depth": 2, "dropout": 0.2, **model},
             "training": {**how, "evaluate_every": 4, **training},
             "device": "cpu",
@@ -47,7 +60,11 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 def tensors(run: Path) -> dict[str, torch.Tensor]:
     """Parameters, optimizer states and what is carried."""
-    return {f"{path.name}/{key}": t for path in (run / "last").glob("*.safetensors") for key, t in load_file(path).items()}
+    return {
+        f"{path.name}/{key}": t
+        for path in (run / "last").glob("*.safetensors")
+        for key, t in load_file(path).items()
+    }
 
 
 def same(run: Path, other: Path) -> bool:
@@ -68,7 +85,10 @@ def same(run: Path, other: Path) -> bool:
     ids=str,
 )
 def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
-    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, settings: dict[str, Any]
+    fit: Callable[..., Any],
+    break_at: Callable[[int], Watcher],
+    tmp_path: Path,
+    settings: dict[str, Any],
 ) -> None:
     """An epoch has five updates (three with two batches each, one with all rows at once): the runs cross its border."""
     whole = fit("whole", **settings)
@@ -81,14 +101,19 @@ def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
         with pytest.raises(Exception, match="the process dies"):
             fit(name, break_at(update), **settings)
         fit(name, **settings)
-        if settings.get("checkpoint") == "sharded":  # its tensors are compared as a whole checkpoint, one update later
+        if (
+            settings.get("checkpoint") == "sharded"
+        ):  # its tensors are compared as a whole checkpoint, one update later
             fit(name, **{**settings, "updates": UPDATES + 1, "checkpoint": "whole"})
         assert same(tmp_path / "whole", tmp_path / name), f"after {update}"
 
 
 @pytest.mark.parametrize("model", [XL, XLNET], ids=["transformer-xl", "xlnet"])
 def test_a_model_with_a_memory_resumes_with_it(
-    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, model: dict[str, Any]
+    fit: Callable[..., Any],
+    break_at: Callable[[int], Watcher],
+    tmp_path: Path,
+    model: dict[str, Any],
 ) -> None:
     assert fit("whole", model=model).epoch >= 1
     with pytest.raises(Exception, match="the process dies"):
@@ -96,10 +121,14 @@ def test_a_model_with_a_memory_resumes_with_it(
     fit("broken", model=model)
     assert same(tmp_path / "whole", tmp_path / "broken")
     rows, memory, width = tensors(tmp_path / "whole")[f"{CARRIED}/5"].shape
-    assert (rows, memory, width) == (5, 11, 1 + 2 * 8), "whether a position is there, and each layer's inputs"
+    assert (rows, memory, width) == (5, 11, 1 + 2 * 8), (
+        "whether a position is there, and each layer's inputs"
+    )
 
 
-def test_a_transformer_xl_is_evaluated_with_its_memory(fit: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_transformer_xl_is_evaluated_with_its_memory(
+    fit: Callable[..., Any], tmp_path: Path
+) -> None:
     """One row read from its first token to its last in blocks of 8, each layer seeing 11 positions before its block."""
     fit("run", model=XL)
     made = api.load(tmp_path / "run")
@@ -114,7 +143,9 @@ def test_a_transformer_xl_is_evaluated_with_its_memory(fit: Callable[..., Any], 
     assert found == pytest.approx(expected.item(), abs=1e-4)
 
 
-def test_an_xlnet_from_a_folder_is_evaluated_with_its_memory(fit: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_xlnet_from_a_folder_is_evaluated_with_its_memory(
+    fit: Callable[..., Any], tmp_path: Path
+) -> None:
     """Without a memory, the loss is that of each block alone."""
     fit("run", model=XLNET)
     made = api.load(tmp_path / "run")
@@ -130,7 +161,10 @@ def test_an_xlnet_from_a_folder_is_evaluated_with_its_memory(fit: Callable[..., 
 
 
 def test_without_what_is_carried_a_resumed_run_is_another(
-    fit: Callable[..., Any], break_at: Callable[[int], Watcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fit: Callable[..., Any],
+    break_at: Callable[[int], Watcher],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So the test above can fail."""
     fit("whole")
@@ -141,7 +175,9 @@ def test_without_what_is_carried_a_resumed_run_is_another(
     assert not same(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_evaluations_change_nothing_that_is_carried(fit: Callable[..., Any], tmp_path: Path) -> None:
+def test_evaluations_change_nothing_that_is_carried(
+    fit: Callable[..., Any], tmp_path: Path
+) -> None:
     fit("often", evaluate_every=1)
     fit("rarely", evaluate_every=100, checkpoint_every=100)
     assert same(tmp_path / "often", tmp_path / "rarely")

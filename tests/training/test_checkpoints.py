@@ -27,7 +27,15 @@ from saccade.training.parameters import learned
 
 def transformer(seed: int = 0, **more: object) -> nn.Module:
     torch.manual_seed(seed)
-    settings = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0, **more}
+    settings = {
+        "family": "transformer",
+        "dim": 8,
+        "hidden": 8,
+        "depth": 1,
+        "heads": 2,
+        "dropout": 0.0,
+        **more,
+    }
     return recipes.Builder(settings).make(Seq2Seq, 9, 11)
 
 
@@ -47,10 +55,14 @@ def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None
     model, other = transformer(1), transformer(2)
     optimizer = moved(model)
     folder = RunFolder(tmp_path, {})
-    folder.save_last("whole", Ranks(), model, optimizer, Progress(update=2), {"carried": torch.ones(2)})
+    folder.save_last(
+        "whole", Ranks(), model, optimizer, Progress(update=2), {"carried": torch.ones(2)}
+    )
     fresh = torch.optim.AdamW(other.parameters(), lr=0.01, fused=True)
     assert folder.load_last(other, fresh)["carried"].tolist() == [1, 1]
-    for (name, one), (same, two) in zip(learned(model).items(), learned(other).items(), strict=True):
+    for (name, one), (same, two) in zip(
+        learned(model).items(), learned(other).items(), strict=True
+    ):
         assert name == same
         assert torch.equal(one, two)
         a, b = optimizer.state[one], fresh.state[two]
@@ -61,11 +73,15 @@ def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None
     for net, its in ((model, optimizer), (other, fresh)):
         net(source, torch.tensor([3, 2]), source).logsumexp(-1).sum().backward()
         its.step()
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True)), "and go on alike"
+    assert all(
+        torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True)
+    ), "and go on alike"
 
 
 def test_shared_parameters_are_stored_once_and_stay_shared(tmp_path: Path) -> None:
-    model, other = (nn.Sequential(nn.Linear(8, 8), transformer(seed), nn.Linear(8, 8)) for seed in (1, 2))
+    model, other = (
+        nn.Sequential(nn.Linear(8, 8), transformer(seed), nn.Linear(8, 8)) for seed in (1, 2)
+    )
     for one in (model, other):
         one[2].weight = one[0].weight
     store(learned(model), tmp_path / "m")
@@ -73,7 +89,9 @@ def test_shared_parameters_are_stored_once_and_stay_shared(tmp_path: Path) -> No
     assert set(stored) == {name for name, _ in model.named_parameters()}
     assert "0.weight" in stored
     assert "2.weight" not in stored
-    assert sum(tensor.shape == (11, 8) for tensor in stored.values()) == 1, "a tied head has no matrix of its own"
+    assert sum(tensor.shape == (11, 8) for tensor in stored.values()) == 1, (
+        "a tied head has no matrix of its own"
+    )
     load_model(other, tmp_path / "m")
     assert other[2].weight is other[0].weight
     assert torch.equal(other[2].weight, model[2].weight)
@@ -110,7 +128,9 @@ def test_a_compiled_model_is_stored_under_the_names_of_the_plain_one(tmp_path: P
     ],
 )
 def test_parameters_of_another_model_are_refused(
-    tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], sentence: str
+    tmp_path: Path,
+    change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
+    sentence: str,
 ) -> None:
     model = transformer()
     store(learned(model), tmp_path / "m")
@@ -127,17 +147,24 @@ def test_a_model_that_has_diverged_is_refused(tmp_path: Path, value: float) -> N
     with torch.no_grad():
         model.target.tokens.weight[3, 2] = value
     store(learned(model), tmp_path / "m")
-    with pytest.raises(SaccadeError, match=r"'target.tokens.weight' contains values that are no finite numbers"):
+    with pytest.raises(
+        SaccadeError, match=r"'target.tokens.weight' contains values that are no finite numbers"
+    ):
         load_model(transformer(), tmp_path / "m")
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"\xff" * 100, b'{"a": 1}', (1 << 40).to_bytes(8, "little") + b"{}"])
+@pytest.mark.parametrize(
+    "content", [b"", b"junk", b"\xff" * 100, b'{"a": 1}', (1 << 40).to_bytes(8, "little") + b"{}"]
+)
 def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path, content: bytes) -> None:
     path, model = tmp_path / "m", transformer()
     path.write_bytes(content)
     with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
         load_model(model, path)
-    files = {"model.safetensors": partial(store, learned(model)), "training.safetensors": lambda path: path.write_bytes(content)}
+    files = {
+        "model.safetensors": partial(store, learned(model)),
+        "training.safetensors": lambda path: path.write_bytes(content),
+    }
     write_folder(tmp_path / "last", files)
     with pytest.raises(SaccadeError, match=r"training.safetensors cannot be read as safetensors"):
         RunFolder(tmp_path, {}).load_last(model, moved(model, 0))
@@ -160,9 +187,13 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> No
     folder, model = RunFolder(tmp_path, {}), transformer()
     folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2), {})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # Python ignores the signal that comes with it
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, before[1])
+    )  # Python ignores the signal that comes with it
     try:
-        with pytest.raises(SaccadeError, match=r"cannot write .*last: .*File too large; choose another path"):
+        with pytest.raises(
+            SaccadeError, match=r"cannot write .*last: .*File too large; choose another path"
+        ):
             folder.save_last("whole", Ranks(), model, moved(model), Progress(update=3), {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -171,7 +202,10 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> No
 
 
 def test_progress_comes_back_as_it_was(tmp_path: Path) -> None:
-    folder, model = RunFolder(tmp_path, {"config.json": lambda path: path.write_text("{}")}), transformer()
+    folder, model = (
+        RunFolder(tmp_path, {"config.json": lambda path: path.write_text("{}")}),
+        transformer(),
+    )
     assert folder.progress() is None
     at = Progress(7, 1, 3, 1234, 5.25, 0.1 + 0.2, 5, 1, False, {"loss": 1 / 3})
     folder.save_last("whole", Ranks(), model, moved(model), at, {})
@@ -198,14 +232,32 @@ def listing(path: Path, name: str) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a flipped bit": (flip, "model.safetensors is not what was written (its sha256 differs from the manifest)"),
-    "one byte more": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "model.safetensors is not what was written"),
-    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-9]), "model.safetensors is not what was written"),
+    "a flipped bit": (
+        flip,
+        "model.safetensors is not what was written (its sha256 differs from the manifest)",
+    ),
+    "one byte more": (
+        lambda path: path.write_bytes(path.read_bytes() + b"x"),
+        "model.safetensors is not what was written",
+    ),
+    "cut off": (
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        "model.safetensors is not what was written",
+    ),
     "a missing file": (Path.unlink, "model.safetensors is missing"),
     "no manifest": (lambda path: (path.parent / MANIFEST).unlink(), "it has no manifest.json"),
-    "a manifest that is no JSON": (lambda path: (path.parent / MANIFEST).write_text("{"), "its manifest.json is unreadable"),
-    "a path out of the folder": (lambda path: listing(path, "../secret"), "names a file outside the folder"),
-    "an absolute path": (lambda path: listing(path, "/etc/hostname"), "names a file outside the folder"),
+    "a manifest that is no JSON": (
+        lambda path: (path.parent / MANIFEST).write_text("{"),
+        "its manifest.json is unreadable",
+    ),
+    "a path out of the folder": (
+        lambda path: listing(path, "../secret"),
+        "names a file outside the folder",
+    ),
+    "an absolute path": (
+        lambda path: listing(path, "/etc/hostname"),
+        "names a file outside the folder",
+    ),
 }
 
 
@@ -220,7 +272,9 @@ def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, dama
         with pytest.raises(SaccadeError) as told:
             use()
         assert sentence in str(told.value)
-        assert "remove it to start over" in str(told.value) or "copy it again or use another" in str(told.value)
+        assert "remove it to start over" in str(
+            told.value
+        ) or "copy it again or use another" in str(told.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"update": 1, "nonsense": 2}', "[" * 100_000])

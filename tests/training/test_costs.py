@@ -31,7 +31,9 @@ class Costly(nn.Module):
         self.embedding, self.gate, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens) * (1 + self.noise * torch.arange(len(tokens), device=tokens.device).view(-1, 1, 1))
+        x = self.embedding(tokens) * (
+            1 + self.noise * torch.arange(len(tokens), device=tokens.device).view(-1, 1, 1)
+        )
         gate = self.gate(x)
         if "row" in self.kinds:
             x = leave(x, "row", row_cost(gate))
@@ -84,7 +86,9 @@ def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters())))
 
 
-def assert_alike(one: tuple[Tensor, list[Tensor]], other: tuple[Tensor, list[Tensor]], exact: bool = False) -> None:
+def assert_alike(
+    one: tuple[Tensor, list[Tensor]], other: tuple[Tensor, list[Tensor]], exact: bool = False
+) -> None:
     how = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-5, "atol": 1e-6}
     for a, b in zip((one[0], *one[1]), (other[0], *other[1]), strict=True):
         torch.testing.assert_close(a, b, check_dtype=False, **how)
@@ -104,12 +108,17 @@ def test_costs_of_rows_add_up_over_batches_and_a_scalar_is_weighted_by_tokens() 
     batch = example()
     parts = [part(batch, slice(0, 1)), part(batch, slice(1, 4))]
     model = Costly(("row",)).double()
-    whole, apart = batch_loss(model, batch), sum((batch_loss(model, one) for one in parts), torch.zeros(()))
+    whole, apart = (
+        batch_loss(model, batch),
+        sum((batch_loss(model, one) for one in parts), torch.zeros(())),
+    )
     assert_alike((whole, gradients(whole, model)), (apart, gradients(apart, model)))
     both = Costly(KINDS).double()
     apart = sum((batch_loss(both, one) - batch_loss(model, one) for one in parts), torch.zeros(()))
     costs = [scalar_cost(both.gate(both.embedding(one.inputs[0]))) * one.tokens for one in parts]
-    assert apart.item() == pytest.approx(sum(cost.item() for cost in costs), rel=1e-4), "the difference of two losses in float32"
+    assert apart.item() == pytest.approx(sum(cost.item() for cost in costs), rel=1e-4), (
+        "the difference of two losses in float32"
+    )
 
 
 def test_labels_of_whole_rows_have_costs_too() -> None:
@@ -120,7 +129,9 @@ def test_labels_of_whole_rows_have_costs_too() -> None:
     torch.testing.assert_close(batch_loss(squeezed, flat), batch_loss(model, labels))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+)
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning"
 )  # torch.compile makes an autograd function in a way that torch deprecates
@@ -130,7 +141,9 @@ def test_costs_leave_a_compiled_model(backend: str) -> None:
     expected = batch_loss(model, batch)
     for _ in range(2):
         found = batch_loss(compiled, batch)  # type: ignore[arg-type]
-        assert_alike((found, gradients(found, model)), (expected, gradients(batch_loss(model, batch), model)))
+        assert_alike(
+            (found, gradients(found, model)), (expected, gradients(batch_loss(model, batch), model))
+        )
 
 
 def test_costs_leave_a_model_whose_matrices_are_cast() -> None:
@@ -150,10 +163,16 @@ def test_accumulated_batches_with_costs_train_as_one(
     monkeypatch.setattr(
         toy,
         "batch",
-        lambda self, plan: Batch((self.x[plan],), self.y[plan].view(-1, 1) + 0 * self.x[plan], -1, 3 * len(plan), []),
+        lambda self, plan: Batch(
+            (self.x[plan],), self.y[plan].view(-1, 1) + 0 * self.x[plan], -1, 3 * len(plan), []
+        ),
     )
     monkeypatch.setattr(toy, "loss", lambda self, model, batch: batch_loss(model, batch))
-    monkeypatch.setattr(toy, "evaluate", lambda self, model: {"loss": float(F.cross_entropy(model(self.x).mean(1), self.y))})
+    monkeypatch.setattr(
+        toy,
+        "evaluate",
+        lambda self, model: {"loss": float(F.cross_entropy(model(self.x).mean(1), self.y))},
+    )
     stage.training("at-once", toy(size=13), updates=2).run()
     stage.training("bit-by-bit", toy(size=4), updates=2, accumulate=4).run()
     a, b = stage.tensors("at-once"), stage.tensors("bit-by-bit")
@@ -163,13 +182,20 @@ def test_accumulated_batches_with_costs_train_as_one(
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 @pytest.mark.slow
-def test_two_ranks_with_costs_train_as_one(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
+def test_two_ranks_with_costs_train_as_one(
+    launcher: Launcher, tmp_path: Path, parallel: str
+) -> None:
     """Each block, which FSDP gathers by itself, leaves a cost for each row."""
     alone = launcher.root / "costs"
     if not alone.exists():
         assert launcher(alone, count=1, prank="costs").codes == [0]
         without = parameters(launcher.alone("training.accumulate=1") / "last")
-        assert any(float((tensor - without[name]).abs().max()) > 0.01 for name, tensor in parameters(alone / "last").items())
+        assert any(
+            float((tensor - without[name]).abs().max()) > 0.01
+            for name, tensor in parameters(alone / "last").items()
+        )
     ended = launcher(tmp_path / "run", f"training.parallel={parallel}", prank="costs")
     assert ended.codes == [0, 0], ended.err
-    assert_same(alone, tmp_path / "run", atol=2e-5)  # the costs are large, and Adam divides by small gradients
+    assert_same(
+        alone, tmp_path / "run", atol=2e-5
+    )  # the costs are large, and Adam divides by small gradients

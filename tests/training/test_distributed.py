@@ -45,7 +45,11 @@ def assert_same(one: Path, other: Path, atol: float = PARAMETERS) -> None:
     """Two runs with the same losses, metrics, parameters and optimizer states, as far as rounding goes."""
     for a, b in zip(rows(one), rows(other), strict=True):
         assert a.keys() == b.keys()
-        assert (a["update"], a["epoch"], a.get("tokens")) == (b["update"], b["epoch"], b.get("tokens"))
+        assert (a["update"], a["epoch"], a.get("tokens")) == (
+            b["update"],
+            b["epoch"],
+            b.get("tokens"),
+        )
         for name in {"loss", "dev_loss", "gradient_norm", "learning_rate"} & set(a):
             assert a[name] == pytest.approx(b[name], rel=1e-5, abs=LOSSES), (a["update"], name)
     for which in ("last", "best"):
@@ -53,11 +57,15 @@ def assert_same(one: Path, other: Path, atol: float = PARAMETERS) -> None:
         assert a.keys() == b.keys()
         for name in a:
             if not name.endswith(UNSEEN):
-                torch.testing.assert_close(a[name], b[name], rtol=0, atol=atol, msg=lambda text, n=name: f"{n}: {text}")
+                torch.testing.assert_close(
+                    a[name], b[name], rtol=0, atol=atol, msg=lambda text, n=name: f"{n}: {text}"
+                )
     a, b = (load_file(run / "last" / "training.safetensors") for run in (one, other))
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            a[name], b[name], rtol=1e-4, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}"
+        )
 
 
 def assert_talks_alike(one: Path, other: Path) -> None:
@@ -78,7 +86,9 @@ def assert_talks_alike(one: Path, other: Path) -> None:
         pytest.param("fsdp", 2, marks=pytest.mark.slow),
     ],
 )
-def test_two_processes_train_as_one(launcher: Launcher, tmp_path: Path, parallel: str, accumulate: int) -> None:
+def test_two_processes_train_as_one(
+    launcher: Launcher, tmp_path: Path, parallel: str, accumulate: int
+) -> None:
     settings = f"training.accumulate={accumulate}"
     ended = launcher(tmp_path / "run", settings, f"training.parallel={parallel}")
     assert ended.codes == [0, 0], ended.err
@@ -90,15 +100,21 @@ def test_two_processes_train_as_one(launcher: Launcher, tmp_path: Path, parallel
     assert "Warning" not in ended.err[0]
     assert_talks_alike(launcher.alone(settings) / "last", tmp_path / "run" / "last")
     files = {path.relative_to(tmp_path / "run") for path in (tmp_path / "run").rglob("*")}
-    assert files == {path.relative_to(launcher.alone(settings)) for path in launcher.alone(settings).rglob("*")}
+    assert files == {
+        path.relative_to(launcher.alone(settings)) for path in launcher.alone(settings).rglob("*")
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
+def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(
+    launcher: Launcher, tmp_path: Path, parallel: str
+) -> None:
     _, work = api.prepared(recipes.recipe(RECIPE, [SMALL]))
     sizes = [len(batch) for batch in Plans(work.lengths, 100)(0, 0)[:6]]
-    assert min(sizes) < 3 <= max(sizes), "some ranks are left without a sentence, and some batches have one for each"
+    assert min(sizes) < 3 <= max(sizes), (
+        "some ranks are left without a sentence, and some batches have one for each"
+    )
     ended = launcher(tmp_path / "run", SMALL, f"training.parallel={parallel}", count=3)
     assert ended.codes == [0, 0, 0], ended.err
     assert_same(launcher.alone(SMALL), tmp_path / "run")
@@ -106,21 +122,31 @@ def test_a_batch_of_fewer_sentences_than_ranks_counts_each_once(launcher: Launch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["fsdp", "ddp"])
-def test_experts_train_on_two_processes_as_on_one(launcher: Launcher, tmp_path: Path, parallel: str) -> None:
+def test_experts_train_on_two_processes_as_on_one(
+    launcher: Launcher, tmp_path: Path, parallel: str
+) -> None:
     """Where no token is left over; the balance is each rank's own, so that it is equal only where it counts nothing."""
     experts = "model.feedforward={name: experts, count: 3, capacity: 9, balance: BALANCE}"
     even = experts.replace("BALANCE", "0")
     ended = launcher(tmp_path / "even", even, f"training.parallel={parallel}")
     assert ended.codes == [0, 0], ended.err
     assert_same(launcher.alone(even), tmp_path / "even")
-    ended = launcher(tmp_path / "run", experts.replace("BALANCE", "1"), f"training.parallel={parallel}")
+    ended = launcher(
+        tmp_path / "run", experts.replace("BALANCE", "1"), f"training.parallel={parallel}"
+    )
     assert ended.codes == [0, 0], ended.err
     with pytest.raises(AssertionError):
         assert_same(tmp_path / "even", tmp_path / "run")
 
 
 SHORT_WAY = [("fsdp", "sharded", 2), ("ddp", "whole", 1)]
-LONG_WAY = [("ddp", "whole", 2), ("fsdp", "sharded", 3), ("ddp", "sharded", 2), ("ddp", "sharded", 1), ("fsdp", "whole", 2)]
+LONG_WAY = [
+    ("ddp", "whole", 2),
+    ("fsdp", "sharded", 3),
+    ("ddp", "sharded", 2),
+    ("ddp", "sharded", 1),
+    ("fsdp", "whole", 2),
+]
 
 
 @pytest.mark.parametrize("pieces", [SHORT_WAY, LONG_WAY], ids=["short", "long"])
@@ -130,13 +156,19 @@ def test_a_run_goes_on_with_another_number_of_ranks_and_another_kind(
 ) -> None:
     run = tmp_path / "run"
     for n, (parallel, checkpoint, count) in enumerate(pieces):
-        chosen = [f"training.updates={2 * n + 2}", f"training.parallel={parallel}", f"training.checkpoint={checkpoint}"]
+        chosen = [
+            f"training.updates={2 * n + 2}",
+            f"training.parallel={parallel}",
+            f"training.checkpoint={checkpoint}",
+        ]
         ended = launcher(run, *chosen, count=count, resume=n > 0)
         assert ended.codes == [0] * count, ended.err
         assert (run / "last" / ".metadata").exists() == (checkpoint == "sharded")
         assert n == 0 or f"resuming from update {2 * n}\n" in ended.err[0]
     assert_same_end(launcher.alone(f"training.updates={2 * len(pieces)}"), run)
-    assert [row["update"] for row in rows(run) if "loss" in row] == list(range(1, 2 * len(pieces) + 1))
+    assert [row["update"] for row in rows(run) if "loss" in row] == list(
+        range(1, 2 * len(pieces) + 1)
+    )
 
 
 def assert_same_end(one: Path, other: Path) -> None:
@@ -158,7 +190,9 @@ def sharded(launcher: Launcher) -> Path:
     return run
 
 
-def test_a_sharded_checkpoint_becomes_a_model_folder(launcher: Launcher, sharded: Path, tmp_path: Path) -> None:
+def test_a_sharded_checkpoint_becomes_a_model_folder(
+    launcher: Launcher, sharded: Path, tmp_path: Path
+) -> None:
     from saccade.cli import run
 
     with pytest.raises(
@@ -203,7 +237,11 @@ def nonsense(run: Path) -> None:
     ],
 )
 def test_a_sharded_checkpoint_is_checked_before_it_is_read(
-    sharded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], sentence: str
+    sharded: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], None],
+    sentence: str,
 ) -> None:
     from saccade.cli import run
 
@@ -218,14 +256,19 @@ def test_a_sharded_checkpoint_is_checked_before_it_is_read(
     assert sentence in str(told.value)
 
 
-def test_what_cannot_be_converted_is_told(launcher: Launcher, sharded: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_converted_is_told(
+    launcher: Launcher, sharded: Path, tmp_path: Path
+) -> None:
     with pytest.raises(
-        SaccadeError, match=r"last is not a sharded checkpoint; it is a model folder already and can be used as it is"
+        SaccadeError,
+        match=r"last is not a sharded checkpoint; it is a model folder already and can be used as it is",
     ):
         convert(launcher.alone("training.accumulate=1"), tmp_path / "model")
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file"):
-        with pytest.raises(SaccadeError, match=r"already exists; choose a new or empty folder with out=…"):
+        with pytest.raises(
+            SaccadeError, match=r"already exists; choose a new or empty folder with out=…"
+        ):
             convert(sharded, out)
     with pytest.raises(SaccadeError, match=r"no checkpoint at .*nowhere; give the path"):
         convert(tmp_path / "nowhere", tmp_path / "model")
@@ -233,7 +276,10 @@ def test_what_cannot_be_converted_is_told(launcher: Launcher, sharded: Path, tmp
 
 def test_a_sharded_checkpoint_of_another_model_is_refused(sharded: Path) -> None:
     folder = RunFolder(sharded, {})
-    for change, sentence in (({"dim": 8}, r"\) there and \("), ({"depth": 2}, r"is missing there and \(")):
+    for change, sentence in (
+        ({"dim": 8}, r"\) there and \("),
+        ({"depth": 2}, r"is missing there and \("),
+    ):
         made = recipes.recipe({**RECIPE, "model": {**RECIPE["model"], **change}})
         model = api.build(made).model
         with pytest.raises(SaccadeError, match=f"{sentence}.*use the recipe it was trained with"):
@@ -242,7 +288,9 @@ def test_a_sharded_checkpoint_of_another_model_is_refused(sharded: Path) -> None
 
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.slow
-def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher: Launcher, tmp_path: Path, victim: int) -> None:
+def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(
+    launcher: Launcher, tmp_path: Path, victim: int
+) -> None:
     run = tmp_path / "run"
     ended = launcher(run, *ENDLESS, "training.checkpoint_every=2", send=(victim, signal.SIGKILL))
     assert ended.hung == []
@@ -252,16 +300,31 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(launcher:
     assert "Traceback" not in ended.err[1 - victim]
     at = json.loads((run / "last" / "training.json").read_text())["update"]
     assert at >= 2
-    chosen = (f"training.updates={at + 2}", "training.evaluate_every=1000000", "training.checkpoint_every=2")
+    chosen = (
+        f"training.updates={at + 2}",
+        "training.evaluate_every=1000000",
+        "training.checkpoint_every=2",
+    )
     again = launcher(run, *chosen, count=1, resume=True)
     assert again.codes == [0], again.err
     assert_same_end(launcher.alone(*chosen), run)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
-def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(launcher: Launcher, tmp_path: Path, number: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
+def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(
+    launcher: Launcher, tmp_path: Path, number: int, code: int
+) -> None:
     run = tmp_path / "run"
-    ended = launcher(run, *ENDLESS, "training.checkpoint_every=1000000", "training.parallel=fsdp", send=(1, number))
+    ended = launcher(
+        run,
+        *ENDLESS,
+        "training.checkpoint_every=1000000",
+        "training.parallel=fsdp",
+        send=(1, number),
+    )
     assert ended.codes == [code, code], ended.err
     last = ended.err[0].splitlines()[-1]
     assert last.startswith(f"saccade: stopped by {signal.Signals(number).name} after update ")
@@ -275,7 +338,10 @@ def test_a_folder_that_rank_0_refuses_ends_all(launcher: Launcher, tmp_path: Pat
     (run / "mine.txt").write_text("")
     ended = launcher(run)
     assert ended.codes == [2, 2]
-    assert ended.err[0] == f"saccade: {run} contains other files and no run; choose an empty or new folder with --out\n"
+    assert (
+        ended.err[0]
+        == f"saccade: {run} contains other files and no run; choose an empty or new folder with --out\n"
+    )
     assert ended.err[1] == ""
     wrong = launcher(run, "training.parallel=dpp")
     assert wrong.codes == [2, 2]
@@ -312,14 +378,20 @@ def test_a_defect_of_one_rank_shows_itself_and_ends_all(launcher: Launcher, tmp_
 def test_a_checkpoint_that_cannot_be_written_ends_all(launcher: Launcher, tmp_path: Path) -> None:
     ended = launcher(tmp_path / "run", prank="disk")
     assert ended.codes == [2, 2]
-    assert ended.err[0].splitlines()[-1].startswith("saccade: cannot write last: No space left on device; ")
+    assert (
+        ended.err[0]
+        .splitlines()[-1]
+        .startswith("saccade: cannot write last: No space left on device; ")
+    )
     assert ended.err[1] == ""
 
 
 @pytest.mark.slow
 def test_a_rank_that_stands_still_is_given_up(launcher: Launcher, tmp_path: Path) -> None:
     """As when a machine is off the net: no connection is closed, so that only the missing signs of life tell."""
-    ended = launcher(tmp_path / "run", *ENDLESS, "training.checkpoint_every=2", send=(1, signal.SIGSTOP))
+    ended = launcher(
+        tmp_path / "run", *ENDLESS, "training.checkpoint_every=2", send=(1, signal.SIGSTOP)
+    )
     assert ended.hung == []
     assert ended.codes == [2, -signal.SIGKILL]
     assert ended.err[0].splitlines()[-1] == f"saccade: {LOST}"
@@ -327,12 +399,28 @@ def test_a_rank_that_stands_still_is_given_up(launcher: Launcher, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [["training.parallel=ddp", "training.compile=true"], ["training.parallel=fsdp"]], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [["training.parallel=ddp", "training.compile=true"], ["training.parallel=fsdp"]],
+    ids=str,
+)
 def test_torchrun_itself_trains(tmp_path: Path, settings: list[str]) -> None:
     recipe = tmp_path / "recipe.json"
-    recipe.write_text(json.dumps({**RECIPE, "training": {**RECIPE["training"], "updates": 2, "tokens": 4000}}))
+    recipe.write_text(
+        json.dumps({**RECIPE, "training": {**RECIPE["training"], "updates": 2, "tokens": 4000}})
+    )
     source = str(Path(__file__).parents[2] / "src")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "saccade", "train"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "saccade",
+        "train",
+    ]
     words = [str(recipe), *settings, "--out", str(tmp_path / "run"), "--json"]
     done = subprocess.run(
         [*command, *words],
@@ -347,7 +435,9 @@ def test_torchrun_itself_trains(tmp_path: Path, settings: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_with_dropout_a_run_of_as_many_ranks_repeats_itself(launcher: Launcher, tmp_path: Path) -> None:
+def test_with_dropout_a_run_of_as_many_ranks_repeats_itself(
+    launcher: Launcher, tmp_path: Path
+) -> None:
     for name in ("one", "two"):
         ended = launcher(tmp_path / name, "model.dropout=0.2", "training.updates=3")
         assert ended.codes == [0, 0], ended.err

@@ -19,7 +19,11 @@ from saccade.training.loop import Watcher
 from saccade.training.losses import Batch, batch_loss
 
 BATCH = Batch(
-    (torch.tensor([[3, 1, 4, 2], [2, 5, 0, 0]]), torch.tensor([4, 2]), torch.tensor([[1, 4, 3], [1, 6, 2]])),
+    (
+        torch.tensor([[3, 1, 4, 2], [2, 5, 0, 0]]),
+        torch.tensor([4, 2]),
+        torch.tensor([[1, 4, 3], [1, 6, 2]]),
+    ),
     torch.tensor([[4, 3, 2], [6, 2, 0]]),
     0,
     5,
@@ -44,7 +48,9 @@ def by_hand(weights: Tensor) -> float:
     total = 0.0
     for b, length in enumerate(BATCH.inputs[1].tolist()):
         tokens = int((BATCH.target[b] != 0).sum())
-        total += sum((1 - sum(weights[b, t, i].item() for t in range(tokens))) ** 2 for i in range(length))
+        total += sum(
+            (1 - sum(weights[b, t, i].item() for t in range(tokens))) ** 2 for i in range(length)
+        )
     return total
 
 
@@ -63,7 +69,9 @@ def by_hand(weights: Tensor) -> float:
     ],
     ids=str,
 )
-def test_the_loss_grows_by_the_formula_and_the_gradient_is_its_own(family: str, changed: dict[str, Any]) -> None:
+def test_the_loss_grows_by_the_formula_and_the_gradient_is_its_own(
+    family: str, changed: dict[str, Any]
+) -> None:
     model = built(family, **changed).eval()
     with record(model) as seen:
         plain = batch_loss(model, BATCH)
@@ -77,7 +85,9 @@ def test_the_loss_grows_by_the_formula_and_the_gradient_is_its_own(family: str, 
     with torch.no_grad():
         for parameter, gradient in zip(moved, gradients, strict=True):
             parameter.sub_(rate * gradient)
-        lowered = (batch_loss(model, BATCH, doubly_stochastic=0.7) - batch_loss(model, BATCH)).item()
+        lowered = (
+            batch_loss(model, BATCH, doubly_stochastic=0.7) - batch_loss(model, BATCH)
+        ).item()
     size = sum(one.square().sum().item() for one in gradients)
     assert added - lowered == pytest.approx(rate * size, rel=0.05)
 
@@ -102,13 +112,21 @@ def test_padding_and_what_it_is_beside_change_nothing() -> None:
         5,
         (1, 2),
     )
-    torch.testing.assert_close(batch_loss(model, wider, 0.0, 0.0, 1.0), batch_loss(model, BATCH, 0.0, 0.0, 1.0))
+    torch.testing.assert_close(
+        batch_loss(model, wider, 0.0, 0.0, 1.0), batch_loss(model, BATCH, 0.0, 0.0, 1.0)
+    )
     twice = batch_loss(model, BATCH, 0.0, 1.0, 1.0)
-    torch.testing.assert_close(twice, batch_loss(model, BATCH, 0.0, 0.0, 1.0), msg="without dropout both readings are the same")
+    torch.testing.assert_close(
+        twice,
+        batch_loss(model, BATCH, 0.0, 0.0, 1.0),
+        msg="without dropout both readings are the same",
+    )
 
 
 def test_hard_attention_is_evened_by_what_it_samples_from() -> None:
-    model = built("bahdanau", normalize={"name": "hard", "reward": 0.0, "entropy": 0.0, "soft": 0.0}).train()
+    model = built(
+        "bahdanau", normalize={"name": "hard", "reward": 0.0, "entropy": 0.0, "soft": 0.0}
+    ).train()
     torch.manual_seed(0)
     plain = batch_loss(model, BATCH)
     torch.manual_seed(0)
@@ -121,14 +139,17 @@ def test_hard_attention_is_evened_by_what_it_samples_from() -> None:
 
 def test_a_model_that_attends_to_no_source_is_refused() -> None:
     with pytest.raises(
-        SaccadeError, match=r"training.doubly_stochastic is 0.5, and this model does not attend to a source; leave it"
+        SaccadeError,
+        match=r"training.doubly_stochastic is 0.5, and this model does not attend to a source; leave it",
     ):
         batch_loss(built("fixed-context"), BATCH, doubly_stochastic=0.5)
 
 
 def test_a_run_says_on_what_it_computes_and_learns_otherwise(tmp_path: Path) -> None:
     lines = [" ".join("abcdefgh"[(n + at) % 8] for at in range(2 + n % 4)) for n in range(30)]
-    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8"
+    )
     path = str(tmp_path / "pairs.tsv")
     losses = {}
     for weight in (0.0, 0.5):
@@ -145,13 +166,25 @@ def test_a_run_says_on_what_it_computes_and_learns_otherwise(tmp_path: Path) -> 
             "doubly_stochastic": weight,
             "threads": 1,
         }
-        made = {"data": {"train": path, "dev": path}, "vocabulary": {"kind": "words"}, "model": model, "training": training}
+        made = {
+            "data": {"train": path, "dev": path},
+            "vocabulary": {"kind": "words"},
+            "model": model,
+            "training": training,
+        }
         _, ended = api.fit({**made, "device": "cpu"}, tmp_path / str(weight), watcher=watcher)
         losses[weight] = ended.best
         assert any("backend eager, which has its weights" in note for note in notes) == (weight > 0)
     assert losses[0.0] != losses[0.5]
-    reward = {"data": {"train": path, "dev": path}, "model": model, "training": {**training, "reward": "gleu"}}
-    with pytest.raises(SaccadeError, match=r"does not go with training.doubly_stochastic=0.5; leave one of them out"):
+    reward = {
+        "data": {"train": path, "dev": path},
+        "model": model,
+        "training": {**training, "reward": "gleu"},
+    }
+    with pytest.raises(
+        SaccadeError,
+        match=r"does not go with training.doubly_stochastic=0.5; leave one of them out",
+    ):
         api.fit(reward, tmp_path / "reward", watcher=Watcher())
 
 
@@ -168,5 +201,7 @@ def test_a_gate_multiplies_the_context_by_one_number_of_the_state(family: str) -
     found = decoder.contexts(asking, state)
     gate = 1 / (1 + (-(asking[:, 0] @ decoder.gate.weight[0] + decoder.gate.bias)).exp())
     decoder.gate = None
-    torch.testing.assert_close(found[:, 0], gate.unsqueeze(-1) * decoder.contexts(asking, state)[:, 0])
+    torch.testing.assert_close(
+        found[:, 0], gate.unsqueeze(-1) * decoder.contexts(asking, state)[:, 0]
+    )
     assert built(family).decoder.gate is None

@@ -36,7 +36,9 @@ def counted_of(run: Callable[[], Tensor]) -> tuple[int, int]:
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
-def test_recurrent_nets_by_hand(kind: type[nn.RNNBase], gates: int, layers: int, both: bool) -> None:
+def test_recurrent_nets_by_hand(
+    kind: type[nn.RNNBase], gates: int, layers: int, both: bool
+) -> None:
     net = kind(IN, H, layers, bidirectional=both, batch_first=True)
     x = torch.randn(B, T, IN, requires_grad=True)
     ways = 2 if both else 1
@@ -51,14 +53,22 @@ def test_recurrent_nets_by_hand(kind: type[nn.RNNBase], gates: int, layers: int,
 @pytest.mark.parametrize(("heads", "width", "causal"), [(2, 8, False), (4, 8, True)])
 def test_fused_attention_by_hand(heads: int, width: int, causal: bool) -> None:
     q, k, v = (torch.randn(B, heads, n, width, requires_grad=True) for n in (T, 9, 9))
-    forward, backward = counted_of(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+    forward, backward = counted_of(
+        lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    )
     assert forward == 2 * B * heads * T * 9 * 2 * width
     assert backward == 2 * forward
 
 
-@pytest.mark.parametrize("family", ["transformer", pytest.param("bahdanau", marks=pytest.mark.slow), "luong"])
-def test_a_model_counts_the_same_on_fused_and_plain_kernels(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = {"family": family, "dim": 16, "hidden": 16, "depth": 1} | ({"heads": 2} if family == "transformer" else {})
+@pytest.mark.parametrize(
+    "family", ["transformer", pytest.param("bahdanau", marks=pytest.mark.slow), "luong"]
+)
+def test_a_model_counts_the_same_on_fused_and_plain_kernels(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {"family": family, "dim": 16, "hidden": 16, "depth": 1} | (
+        {"heads": 2} if family == "transformer" else {}
+    )
     system, work = prepared(recipes.recipe(tiny_recipe(model=model)))
     batch = work.batch(work.epoch(0)[0])
     fused = counted_of(lambda: system.model.eval()(*batch.inputs))
@@ -80,7 +90,9 @@ def test_a_gpu_counts_what_a_cpu_counts(family: str, cell: str) -> None:
         batch = work.batch(work.epoch(0)[0])
         found.append(counted_of(lambda net=system.model, inputs=batch.inputs: net(*inputs)))  # type: ignore[misc]
     assert found[0][0] == found[1][0]
-    assert found[0][1] == pytest.approx(found[1][1], rel=0.1), "plain loops leave out the gradient of the first state"
+    assert found[0][1] == pytest.approx(found[1][1], rel=0.1), (
+        "plain loops leave out the gradient of the first state"
+    )
 
 
 # --- kernels of several kinds
@@ -96,9 +108,7 @@ def test_linear_attention_by_hand(causal: bool) -> None:
     states = (
         2 * B * heads * width * (width + 1)
     )  # φ(k) vᵀ of one key, or φ(q) times their sum; the sum of weights is one column more
-    if (
-        causal
-    ):  # two chunks of 64, the second filled up: each by itself, a sum of keys for what is before the second, and all queries
+    if causal:  # two chunks of 64, the second filled up: each by itself, a sum of keys for what is before the second, and all queries
         inside = 2 * (2 * B * heads * 64 * 64 * (2 * width + 1))
         assert counted.get_total_flops() == (64 + 2 * 64) * states + inside
     else:
@@ -134,17 +144,24 @@ def test_counting_leaves_flex_attention_usable() -> None:
 @pytest.mark.parametrize("groups", [1, 2, 8])
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "transposed"])
 def test_convolutions_by_hand(groups: int, turned: bool) -> None:
-    layer = (nn.ConvTranspose1d if turned else nn.Conv1d)(8, 8, 3, padding=2, dilation=2, groups=groups)
+    layer = (nn.ConvTranspose1d if turned else nn.Conv1d)(
+        8, 8, 3, padding=2, dilation=2, groups=groups
+    )
     x = torch.randn(B, 8, 20, requires_grad=True)
     size = 20 if turned else layer(x).shape[-1]
     forward, backward = counted_of(lambda: layer(x))
     assert forward == 2 * B * size * 8 * (8 // groups) * 3
     assert backward == 2 * forward
-    assert counted_of(lambda: layer(x.detach()))[1] == forward, "nobody asked for the gradient of the input"
+    assert counted_of(lambda: layer(x.detach()))[1] == forward, (
+        "nobody asked for the gradient of the input"
+    )
 
 
 def test_light_convolution_by_hand() -> None:
-    layer, x = mixers.table["light-convolution"](16, 2, width=5), torch.randn(B, T, 16, requires_grad=True)
+    layer, x = (
+        mixers.table["light-convolution"](16, 2, width=5),
+        torch.randn(B, T, 16, requires_grad=True),
+    )
     forward, backward = counted_of(lambda: layer.mix(x, masks.causal(), None))
     assert forward == 2 * B * T * (16 * 32 + 5 * 16 + 16 * 16)
     assert backward == 2 * forward
@@ -153,7 +170,14 @@ def test_light_convolution_by_hand() -> None:
 # --- without memory, and against the papers
 
 
-SMALL = {"family": "transformer-decoder", "dim": 16, "hidden": 24, "depth": 1, "heads": 2, "dropout": 0.0}
+SMALL = {
+    "family": "transformer-decoder",
+    "dim": 16,
+    "hidden": 24,
+    "depth": 1,
+    "heads": 2,
+    "dropout": 0.0,
+}
 CHANGES: list[dict[str, Any]] = [
     {},
     {"score": "elu-kernel", "normalize": "sum"},
@@ -177,11 +201,15 @@ def test_a_model_without_memory_counts_the_same(changed: dict[str, Any]) -> None
     assert min(found[0]) > 0
 
 
-def large(depth: int, step: bool, shape: tuple[int, int, int], lookups: bool = False, **changed: Any) -> int:
+def large(
+    depth: int, step: bool, shape: tuple[int, int, int], lookups: bool = False, **changed: Any
+) -> int:
     """Operations of a pass, or of a training step, of an encoder–decoder that no machine here could hold with its batch."""
     rows, source, target = shape
     with torch.device("meta"), Undrawn():
-        model = Builder({"family": "transformer", "depth": depth, "shared": True, "dropout": 0.0, **changed}).make(Seq2Seq, V, V)
+        model = Builder(
+            {"family": "transformer", "depth": depth, "shared": True, "dropout": 0.0, **changed}
+        ).make(Seq2Seq, V, V)
         texts = [torch.zeros(rows, size, dtype=torch.long) for size in (source, target)]
         with counter(lookups) as counted:
             logits = model(texts[0], torch.full((rows,), source), texts[1])
@@ -221,5 +249,7 @@ T5 = {"dim": 768, "hidden": 3072, "heads": 12, "position": "t5"}
 def test_two_blocks_tell_of_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "V", 32_128)
     assert large(4, False, (128, 512, 114), **T5) == of_depth(4, False, (128, 512, 114), **T5)
-    lookups = large(1, False, (128, 512, 114), lookups=True, **T5) - large(1, False, (128, 512, 114), **T5)
+    lookups = large(1, False, (128, 512, 114), lookups=True, **T5) - large(
+        1, False, (128, 512, 114), **T5
+    )
     assert lookups == 2 * 128 * (512 + 114) * 32_128 * 768

@@ -33,17 +33,33 @@ PAIRS = Batch(
     3,
     (1, 2),
 )
-ONE = Batch((torch.tensor([[3, 1]]), torch.tensor([2]), torch.tensor([[1, 4, 2]])), torch.tensor([[4, 2, 5]]), 0, 3, (1,))
-SHORT = Batch((torch.tensor([[3, 1]]), torch.tensor([2]), torch.tensor([[1, 4]])), torch.tensor([[4, 2]]), 0, 2, (1,))
+ONE = Batch(
+    (torch.tensor([[3, 1]]), torch.tensor([2]), torch.tensor([[1, 4, 2]])),
+    torch.tensor([[4, 2, 5]]),
+    0,
+    3,
+    (1,),
+)
+SHORT = Batch(
+    (torch.tensor([[3, 1]]), torch.tensor([2]), torch.tensor([[1, 4]])),
+    torch.tensor([[4, 2]]),
+    0,
+    2,
+    (1,),
+)
 TEXT = Batch((torch.tensor([[3, 1, 4]]),), torch.tensor([[1, 4, 2]]), 0, 3, (1,))
 
 
-def built(family: str, kind: type[nn.Module] = Seq2Seq, normalize: Any = None, **changed: Any) -> Any:
+def built(
+    family: str, kind: type[nn.Module] = Seq2Seq, normalize: Any = None, **changed: Any
+) -> Any:
     """A small model whose parameters are large enough for every choice to matter, in training and in float64."""
     torch.manual_seed(3)
     sizes = TRANSFORMER if "transformer" in family else SMALL
     vocabularies = (7, 7) if kind is Seq2Seq else (7,)
-    made = Builder({"family": family, **sizes, "normalize": normalize or PLAIN, **changed}).make(kind, *vocabularies)
+    made = Builder({"family": family, **sizes, "normalize": normalize or PLAIN, **changed}).make(
+        kind, *vocabularies
+    )
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.6 * torch.randn_like(parameter))
@@ -65,17 +81,25 @@ class Forced:
     def __call__(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         if self.told is not None:
             return self.told.pop(0)
-        visible = torch.ones_like(scores, dtype=torch.bool) if hidden is None else (~hidden).expand(scores.shape)
+        visible = (
+            torch.ones_like(scores, dtype=torch.bool)
+            if hidden is None
+            else (~hidden).expand(scores.shape)
+        )
         self.free.append(visible)
         return visible.int().argmax(-1)
 
     def everything(self) -> Iterator[list[Tensor]]:
         """All choices of all queries of all calls."""
-        cells = [[row.nonzero().flatten().tolist() or [0] for row in one.flatten(0, 2)] for one in self.free]
+        cells = [
+            [row.nonzero().flatten().tolist() or [0] for row in one.flatten(0, 2)]
+            for one in self.free
+        ]
         for chosen in itertools.product(*itertools.chain(*cells)):
             left = iter(chosen)
             yield [
-                torch.tensor([next(left) for _ in some]).view(one.shape[:3]) for some, one in zip(cells, self.free, strict=True)
+                torch.tensor([next(left) for _ in some]).view(one.shape[:3])
+                for some, one in zip(cells, self.free, strict=True)
             ]
 
 
@@ -99,11 +123,23 @@ def gradients(loss: Tensor, model: nn.Module) -> list[Tensor]:
     ids=lambda one: "" if isinstance(one, Batch) else str(one),
 )
 def test_the_mean_over_all_choices_is_the_gradient_of_the_expected_loss(
-    family: str, batch: Batch, changed: dict[str, Any], usual: float, monkeypatch: pytest.MonkeyPatch
+    family: str,
+    batch: Batch,
+    changed: dict[str, Any],
+    usual: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, forced = built(family, CausalLM if len(batch.inputs) == 1 else Seq2Seq, **changed), Forced(monkeypatch)
+    model, forced = (
+        built(family, CausalLM if len(batch.inputs) == 1 else Seq2Seq, **changed),
+        Forced(monkeypatch),
+    )
     batch_loss(model, batch)
-    expected, mean, total, count = torch.zeros((), dtype=torch.float64), [torch.zeros_like(p) for p in model.parameters()], 0.0, 0
+    expected, mean, total, count = (
+        torch.zeros((), dtype=torch.float64),
+        [torch.zeros_like(p) for p in model.parameters()],
+        0.0,
+        0,
+    )
     for told in list(forced.everything()):
         forced.told = list(told)
         with auxiliary_losses.collect() as left:
@@ -116,21 +152,29 @@ def test_the_mean_over_all_choices_is_the_gradient_of_the_expected_loss(
             part.mean_weight.fill_(0.9)
         forced.told = list(told)
         found = batch_loss(model, batch)
-        assert found.item() == pytest.approx(loss.item(), rel=1e-12), "the loss that is shown is that of the outputs"
+        assert found.item() == pytest.approx(loss.item(), rel=1e-12), (
+            "the loss that is shown is that of the outputs"
+        )
         for one, more in zip(mean, gradients(found, model), strict=True):
             one += chance.detach() * more
     assert count >= 8
     assert total == pytest.approx(1.0, rel=1e-12)
     wanted = gradients(expected, model)
-    through_choices = [name for name, _ in model.named_parameters() if "mechanism" in name or ".q." in name]
+    through_choices = [
+        name for name, _ in model.named_parameters() if "mechanism" in name or ".q." in name
+    ]
     assert through_choices or family == "luong"
     for (name, _), one, other in zip(model.named_parameters(), mean, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(
+            one, other, rtol=1e-10, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}"
+        )
         if name in through_choices and not name.endswith("bias"):
             assert other.abs().max() > 1e-6, name
 
 
-def test_a_choice_is_credited_with_its_own_and_later_outputs_in_a_decoder_and_with_the_whole_row_elsewhere() -> None:
+def test_a_choice_is_credited_with_its_own_and_later_outputs_in_a_decoder_and_with_the_whole_row_elsewhere() -> (
+    None
+):
     losses = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 99.0]], dtype=torch.float64)
     counted = torch.tensor([[True, True, True], [True, True, False]])
 
@@ -142,7 +186,9 @@ def test_a_choice_is_credited_with_its_own_and_later_outputs_in_a_decoder_and_wi
             auxiliary_losses.Sample(part, p, torch.zeros_like(p), every, first, in_order)
             for p, first in zip(log_probs, firsts, strict=True)
         ]
-        return torch.cat(torch.autograd.grad(part.estimate(samples, losses, counted), log_probs), 1).tolist()
+        return torch.cat(
+            torch.autograd.grad(part.estimate(samples, losses, counted), log_probs), 1
+        ).tolist()
 
     later = [[7.0, 6.0, 4.0], [24.0, 16.0, 0.0]]
     assert credit(True, [0, 1, 2], 1) == later
@@ -159,7 +205,9 @@ def test_the_baseline_is_a_moving_mean_of_the_loss_per_token_over_earlier_batche
     for step in range(1, 4):
         losses = torch.tensor([[3.0 * step, 1.0], [2.0, 77.0]], dtype=torch.float64)
         log_prob = torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
-        sample = auxiliary_losses.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True, True]), 0, True)
+        sample = auxiliary_losses.Sample(
+            part, log_prob, torch.zeros_like(log_prob), torch.tensor([True, True]), 0, True
+        )
         [gradient] = torch.autograd.grad(part.estimate([sample], losses, counted), [log_prob])
         usual = by_hand / weight if weight else 0.0
         torch.testing.assert_close(gradient[0, 1].item(), 1.0 - usual)
@@ -187,7 +235,9 @@ def test_the_entropy_is_taken_off_the_loss_per_token() -> None:
 def test_rows_that_are_read_softly_are_those_of_soft_attention() -> None:
     soft = built("bahdanau", normalize={**PLAIN, "soft": 1.0})
     plain = built("bahdanau", normalize="softmax")
-    plain.load_state_dict({name: one for name, one in soft.state_dict().items() if "mean_" not in name})
+    plain.load_state_dict(
+        {name: one for name, one in soft.state_dict().items() if "mean_" not in name}
+    )
     found, expected = batch_loss(soft, PAIRS), batch_loss(plain, PAIRS)
     torch.testing.assert_close(found, expected)
     for one, other in zip(gradients(found, soft), gradients(expected, plain), strict=True):
@@ -197,7 +247,13 @@ def test_rows_that_are_read_softly_are_those_of_soft_attention() -> None:
 
 def test_a_row_is_read_in_one_way_at_every_step_and_in_every_layer() -> None:
     model = built("transformer", normalize={**PLAIN, "soft": 0.5}, depth=2)
-    many = Batch(tuple(torch.cat([one] * 8) for one in PAIRS.inputs), torch.cat([PAIRS.target] * 8), 0, 24, ())
+    many = Batch(
+        tuple(torch.cat([one] * 8) for one in PAIRS.inputs),
+        torch.cat([PAIRS.target] * 8),
+        0,
+        24,
+        (),
+    )
     with auxiliary_losses.collect() as left:
         model(*many.inputs)
     [*each] = {tuple(one.rows.tolist()) for one in left.samples}
@@ -236,7 +292,9 @@ def test_all_rows_read_softly_at_first_and_fewer_until_the_warm_up_is_over() -> 
 def test_a_later_loss_may_be_discounted() -> None:
     part = Hard(reward=1.0, entropy=0.0, soft=0.0, baseline=1.0, discount=0.5).double()
     log_prob = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    sample = auxiliary_losses.Sample(part, log_prob, torch.zeros_like(log_prob), torch.tensor([True]), 0, True)
+    sample = auxiliary_losses.Sample(
+        part, log_prob, torch.zeros_like(log_prob), torch.tensor([True]), 0, True
+    )
     losses = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
     [gradient] = torch.autograd.grad(part.estimate([sample], losses, losses > 0), [log_prob])
     assert gradient.tolist() == [[1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4.0]]
@@ -263,11 +321,34 @@ def test_bfloat16_by_autocast_gives_finite_gradients_and_moves_the_baseline() ->
 def recipe(tmp_path: Path, **changed: Any) -> dict[str, Any]:
     words = "a b c d e f g h".split()  # noqa: SIM905
     lines = [" ".join(words[(n * 3 + at) % 8] for at in range(2 + n % 4)) for n in range(40)]
-    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8")
-    model = {"family": "bahdanau", "dim": 8, "hidden": 8, "normalize": {"name": "hard", "soft": 0.0, "warmup": 0}}
-    training = {"updates": 4, "tokens": 60, "evaluate_every": 4, "checkpoint_every": 2, "log_every": 1, "warmup": 1, "threads": 1}
-    values = {"data": {"train": str(tmp_path / "pairs.tsv"), "dev": str(tmp_path / "pairs.tsv")}, "vocabulary": {"kind": "words"}}
-    return {**values, "device": "cpu", "model": {**model, **changed.pop("model", {})}, "training": {**training, **changed}}
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8"
+    )
+    model = {
+        "family": "bahdanau",
+        "dim": 8,
+        "hidden": 8,
+        "normalize": {"name": "hard", "soft": 0.0, "warmup": 0},
+    }
+    training = {
+        "updates": 4,
+        "tokens": 60,
+        "evaluate_every": 4,
+        "checkpoint_every": 2,
+        "log_every": 1,
+        "warmup": 1,
+        "threads": 1,
+    }
+    values = {
+        "data": {"train": str(tmp_path / "pairs.tsv"), "dev": str(tmp_path / "pairs.tsv")},
+        "vocabulary": {"kind": "words"},
+    }
+    return {
+        **values,
+        "device": "cpu",
+        "model": {**model, **changed.pop("model", {})},
+        "training": {**training, **changed},
+    }
 
 
 def last(path: Path) -> dict[str, Tensor]:
@@ -275,7 +356,9 @@ def last(path: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_resumed_run_is_the_run_that_was_not_interrupted_baseline_and_all(tmp_path: Path, accumulate: int) -> None:
+def test_a_resumed_run_is_the_run_that_was_not_interrupted_baseline_and_all(
+    tmp_path: Path, accumulate: int
+) -> None:
     values = recipe(tmp_path, accumulate=accumulate)
     api.fit(values, tmp_path / "whole", watcher=Watcher())
     cut = {**values, "training": {**values["training"], "updates": 2}}
@@ -283,34 +366,60 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted_baseline_and_all(tmp_
     api.fit(values, tmp_path / "parts", resume=True, watcher=Watcher())
     whole, parts = last(tmp_path / "whole"), last(tmp_path / "parts")
     weight = whole["decoder.cross.mechanism.normalize.mean_weight"].item()
-    assert weight == pytest.approx(1 - 0.9 ** (4 * accumulate), rel=1e-5), "measuring before the run has left no trace"
+    assert weight == pytest.approx(1 - 0.9 ** (4 * accumulate), rel=1e-5), (
+        "measuring before the run has left no trace"
+    )
     assert whole.keys() == parts.keys()
     changed = [name for name in whole if not torch.equal(whole[name], parts[name])]
-    if values["training"].get("schedule") is None:  # the default schedule does not depend on the number of updates
+    if (
+        values["training"].get("schedule") is None
+    ):  # the default schedule does not depend on the number of updates
         assert changed == []
 
 
-def test_a_loaded_model_answers_the_same_twice_and_a_reward_of_outputs_is_refused(tmp_path: Path) -> None:
+def test_a_loaded_model_answers_the_same_twice_and_a_reward_of_outputs_is_refused(
+    tmp_path: Path,
+) -> None:
     best, _ = api.fit(recipe(tmp_path), tmp_path / "run", watcher=Watcher())
     pairs = best.read(str(tmp_path / "pairs.tsv"))
     assert best.evaluate(pairs) == api.load(tmp_path / "run" / "best").evaluate(pairs)
     with pytest.raises(
-        SaccadeError, match=r"model.normalize=hard draws positions, which would not learn by it; leave one of them out"
+        SaccadeError,
+        match=r"model.normalize=hard draws positions, which would not learn by it; leave one of them out",
     ):
-        api.fit(recipe(tmp_path, reward="gleu", reward_samples=2), tmp_path / "gleu", watcher=Watcher())
+        api.fit(
+            recipe(tmp_path, reward="gleu", reward_samples=2), tmp_path / "gleu", watcher=Watcher()
+        )
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "transformer"])
-def test_it_may_start_from_a_model_with_soft_attention_head_and_all(tmp_path: Path, family: str) -> None:
-    sizes = {"family": family, "dim": 8, "hidden": 8, **({"heads": 2, "depth": 1} if family == "transformer" else {})}
+def test_it_may_start_from_a_model_with_soft_attention_head_and_all(
+    tmp_path: Path, family: str
+) -> None:
+    sizes = {
+        "family": family,
+        "dim": 8,
+        "hidden": 8,
+        **({"heads": 2, "depth": 1} if family == "transformer" else {}),
+    }
     first = recipe(tmp_path)
     del first["vocabulary"]
     api.fit({**first, "model": sizes}, tmp_path / "soft", watcher=Watcher())
-    begun = {**first, "start_from": str(tmp_path / "soft" / "best"), "model": {**sizes, "normalize": "hard"}}
+    begun = {
+        **first,
+        "start_from": str(tmp_path / "soft" / "best"),
+        "model": {**sizes, "normalize": "hard"},
+    }
     begun["training"] = {**first["training"], "learning_rate": 0.0, "updates": 1}
     api.fit(begun, tmp_path / "hard", watcher=Watcher())
-    soft, hard = (load_file(tmp_path / name / "best" / "model.safetensors") for name in ("soft", "hard"))
-    assert {name for name in hard if name not in soft} == {name for name in hard if "normalize.mean_" in name} != set()
+    soft, hard = (
+        load_file(tmp_path / name / "best" / "model.safetensors") for name in ("soft", "hard")
+    )
+    assert (
+        {name for name in hard if name not in soft}
+        == {name for name in hard if "normalize.mean_" in name}
+        != set()
+    )
     assert all(torch.equal(hard[name], soft[name]) for name in soft)
 
 
@@ -323,12 +432,20 @@ def test_one_word_in_a_recipe_makes_any_task_learn_by_it(task: str) -> None:
     texts = [f"the {word} cats saw a dog {word}" for word in "one two six ten red".split()]  # noqa: SIM905
     data: dict[str, list[Any]] = {
         "classification": [Labeled(one, str(n % 2), n) for n, one in enumerate(texts)],
-        "tagging": [Sentence(tuple(one.split()), tuple("AB"[len(w) % 2] for w in one.split()), n) for n, one in enumerate(texts)],
+        "tagging": [
+            Sentence(tuple(one.split()), tuple("AB"[len(w) % 2] for w in one.split()), n)
+            for n, one in enumerate(texts)
+        ],
         "language-modelling": [Document(f"{one}.\n", n) for n, one in enumerate(texts)],
     }
     family = "transformer-decoder" if task == "language-modelling" else "transformer-encoder"
     model = {"family": family, "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "normalize": "hard"}
-    values: dict[str, Any] = {"task": task, "device": "cpu", "model": model, "vocabulary": {"size": 270}}
+    values: dict[str, Any] = {
+        "task": task,
+        "device": "cpu",
+        "model": model,
+        "vocabulary": {"size": 270},
+    }
     if task == "language-modelling":
         values["language"] = {"block": 8}
     made = recipes.recipe({**values, "data": {"train": "x", "dev": "x"}})
@@ -344,11 +461,19 @@ def test_one_word_in_a_recipe_makes_any_task_learn_by_it(task: str) -> None:
     assert all(one is not None and one.any() for one in asks.values())
 
 
-BLIND = {"name": "hard", "reward": 0.0, "entropy": 0.0, "soft": 0.0, "warmup": 0}  # looks anywhere, and never learns where
+BLIND = {
+    "name": "hard",
+    "reward": 0.0,
+    "entropy": 0.0,
+    "soft": 0.0,
+    "warmup": 0,
+}  # looks anywhere, and never learns where
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dynamo makes one of torch itself when it meets an autograd.Function
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # dynamo makes one of torch itself when it meets an autograd.Function
 def test_a_compiled_model_leaves_its_samples_too() -> None:
     model = built("transformer", normalize={**PLAIN, "soft": 1e-6})
     torch._dynamo.reset()
@@ -368,18 +493,36 @@ def test_a_decoder_with_hard_attention_learns_to_copy(tmp_path: Path, seed: int)
     lines = [
         " ".join(
             words[int(n)]
-            for n in torch.randint(0, 12, (int(torch.randint(4, 9, (1,), generator=generator)),), generator=generator)
+            for n in torch.randint(
+                0, 12, (int(torch.randint(4, 9, (1,), generator=generator)),), generator=generator
+            )
         )
         for _ in range(2000)
     ]
-    (tmp_path / "copy.tsv").write_text("".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8")
+    (tmp_path / "copy.tsv").write_text(
+        "".join(f"{one}\t{one}\n" for one in lines), encoding="utf-8"
+    )
     model = {"family": "bahdanau", "dim": 32, "hidden": 32, "normalize": "hard"}
-    training = {"updates": 600, "tokens": 800, "learning_rate": 0.006, "warmup": 50, "smoothing": 0.0, "evaluate_every": 600}
-    values = {"data": {"train": str(tmp_path / "copy.tsv")}, "vocabulary": {"kind": "words"}, "device": "cpu", "seed": seed}
+    training = {
+        "updates": 600,
+        "tokens": 800,
+        "learning_rate": 0.006,
+        "warmup": 50,
+        "smoothing": 0.0,
+        "evaluate_every": 600,
+    }
+    values = {
+        "data": {"train": str(tmp_path / "copy.tsv")},
+        "vocabulary": {"kind": "words"},
+        "device": "cpu",
+        "seed": seed,
+    }
     losses = {}
     for name, normalize in (("hard", {"name": "hard"}), ("blind", BLIND)):
         made = {**values, "model": {**model, "normalize": normalize}, "training": training}
         api.fit(made, tmp_path / name, watcher=Watcher())
-        rows = [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()
+        ]
         losses[name] = next(row["dev_loss"] for row in rows if "dev_loss" in row)
     assert losses["hard"] < 0.5 * losses["blind"], losses

@@ -106,28 +106,45 @@ def readable(run: Path) -> int:
 @pytest.fixture
 def environment() -> dict[str, str]:
     source = str(Path(__file__).parents[2] / "src")
-    return {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {
+        **os.environ,
+        "PYTHONPATH": source,
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
-    return {f"{path.name}/{name}": t for path in folder.glob("*.safetensors") for name, t in load_file(path).items()}
+    return {
+        f"{path.name}/{name}": t
+        for path in folder.glob("*.safetensors")
+        for name, t in load_file(path).items()
+    }
 
 
 @pytest.mark.parametrize("kills", [3, KILLS])
 @pytest.mark.slow
-def test_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Path, environment: dict[str, str], kills: int) -> None:
+def test_kills_lose_nothing_but_the_time_since_a_checkpoint(
+    tmp_path: Path, environment: dict[str, str], kills: int
+) -> None:
     command = [sys.executable, __file__, str(tmp_path), str(kills)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found["events"]) == kills
     assert len({update for _, update in found["events"]}) >= min(3, kills // 3), (
         "the kills must hit trainings in different places"
     )
-    for run, name in ((f"run-{n + 1}", which) for n in range(found["runs"]) for which in ("last", "best")):
+    for run, name in (
+        (f"run-{n + 1}", which) for n in range(found["runs"]) for which in ("last", "best")
+    ):
         whole, pieces = tensors(tmp_path / "whole" / name), tensors(tmp_path / run / name)
         assert whole.keys() == pieces.keys()
-        assert all(torch.equal(whole[key], pieces[key]) for key in whole), f"{run}/{name} differs from the whole run"
+        assert all(torch.equal(whole[key], pieces[key]) for key in whole), (
+            f"{run}/{name} differs from the whole run"
+        )
         assert not list((tmp_path / run).rglob("*.new")) + list((tmp_path / run).rglob("*.old"))
         kept = [path.name for path in sorted((tmp_path / run / "kept").iterdir())]
         assert kept == ["000000040", "000000060"]
@@ -140,19 +157,42 @@ def test_kills_lose_nothing_but_the_time_since_a_checkpoint(tmp_path: Path, envi
     for run, update in found["events"]:
         assert update >= by_run.get(run, 0), "a checkpoint never goes back"
         by_run[run] = update
-    rows = [json.loads(line) for line in (tmp_path / "run-1" / "log.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run-1" / "log.jsonl").read_text().splitlines()
+    ]
     assert [row["update"] for row in rows if "loss" in row] == list(range(10, 61, 10))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_a_signal_ends_the_command_with_a_checkpoint_and_its_code(
     tmp_path: Path, environment: dict[str, str], number: int, code: int
 ) -> None:
     recipe = tmp_path / "recipe.json"
-    endless = {**RECIPE, "training": {"updates": 10**6, "log_every": 1, "checkpoint_every": 10**6, "evaluate_every": 10**6}}
+    endless = {
+        **RECIPE,
+        "training": {
+            "updates": 10**6,
+            "log_every": 1,
+            "checkpoint_every": 10**6,
+            "evaluate_every": 10**6,
+        },
+    }
     recipe.write_text(json.dumps(endless))
-    command = [sys.executable, "-m", "saccade", "train", str(recipe), "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "saccade",
+        "train",
+        str(recipe),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     log = tmp_path / "run" / "log.jsonl"
     until = time.monotonic() + 300
     while time.monotonic() < until and not (log.exists() and log.read_text().count("\n") >= 3):
@@ -162,9 +202,14 @@ def test_a_signal_ends_the_command_with_a_checkpoint_and_its_code(
     assert process.returncode == code, told
     last = told.strip().splitlines()[-1]
     assert last.startswith(f"saccade: stopped by {signal.Signals(number).name} after update ")
-    assert last.endswith(f"; a checkpoint was written, continue with saccade train --resume {tmp_path / 'run'}")
+    assert last.endswith(
+        f"; a checkpoint was written, continue with saccade train --resume {tmp_path / 'run'}"
+    )
     again = "press Ctrl-C again" if number == signal.SIGINT else "send SIGTERM again"
-    assert f"run: stopping after this update; {again} to stop at once, with the last checkpoint\n" in told
+    assert (
+        f"run: stopping after this update; {again} to stop at once, with the last checkpoint\n"
+        in told
+    )
     assert "Traceback" not in told
     assert said == ""
     kept = json.loads((tmp_path / "run" / "last" / "training.json").read_text())

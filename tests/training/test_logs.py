@@ -22,7 +22,13 @@ TEXTS = "a good film\tgood\na bad film\tbad\nfun\tgood\nno fun at all\tbad\n"
 WORDS = "the\tDET\ncat\tNOUN\n\na\tDET\ndog\tNOUN\nran\tVERB\n\n"
 TASKS = {
     "classification": (TEXTS, "texts.tsv", SMALL, {}, ["loss", "accuracy"]),
-    "tagging": (WORDS, "words.tsv", {"family": "rnn-encoder", "dim": 4, "hidden": 4, "depth": 1}, {}, ["loss", "accuracy"]),
+    "tagging": (
+        WORDS,
+        "words.tsv",
+        {"family": "rnn-encoder", "dim": 4, "hidden": 4, "depth": 1},
+        {},
+        ["loss", "accuracy"],
+    ),
     "language-modelling": (
         "the cat saw the dog\n" * 9,
         "text.txt",
@@ -30,7 +36,13 @@ TASKS = {
         {},
         ["loss", "perplexity"],
     ),
-    "translation": ("a b\tc d\nb a\td c\n" * 3, "pairs.tsv", {"family": "fixed-context", "dim": 4, "hidden": 4}, {}, ["loss"]),
+    "translation": (
+        "a b\tc d\nb a\td c\n" * 3,
+        "pairs.tsv",
+        {"family": "fixed-context", "dim": 4, "hidden": 4},
+        {},
+        ["loss"],
+    ),
     "text-to-text": (
         "a b\tc d\nb a\td c\n" * 3,
         "pairs.tsv",
@@ -47,7 +59,14 @@ def recipe(folder: Path, task: str, **training: Any) -> dict[str, Any]:
     settings = {"updates": 4, "tokens": 64, "evaluate_every": 2, "log_every": 1, **more, **training}
     data = {"train": str(folder / name), "dev": str(folder / name)}
     language = {"language": {"block": 8}} if task == "language-modelling" else {}
-    made = {"task": task, "data": data, "vocabulary": {"kind": "words"}, "model": model, "training": settings, **language}
+    made = {
+        "task": task,
+        "data": data,
+        "vocabulary": {"kind": "words"},
+        "model": model,
+        "training": settings,
+        **language,
+    }
     return {**made, "device": "cpu"}
 
 
@@ -74,7 +93,9 @@ def test_every_metric_of_a_task_has_a_column_from_the_start(tmp_path: Path, task
     assert float(found[-1]["seconds"]) > 0
 
 
-def test_a_run_of_an_older_version_gets_the_new_columns(stage: Any, break_at: Callable[[int], Watcher], toy: Any) -> None:
+def test_a_run_of_an_older_version_gets_the_new_columns(
+    stage: Any, break_at: Callable[[int], Watcher], toy: Any
+) -> None:
     both = {"evaluate_every": 4, "checkpoint_every": 5}
     with pytest.raises(Exception, match="the process dies"):
         stage.training("run", watcher=break_at(7), **both).run()
@@ -87,9 +108,15 @@ def test_a_run_of_an_older_version_gets_the_new_columns(stage: Any, break_at: Ca
     )
     stage.training("run", toy(metrics=[{"loss": 2.0, "own": 1.5}]), **both).run()
     found = table(folder)
-    assert list(found[0]) == [*COLUMNS, "dev_loss", "dev_own"], "a metric that nobody announced has a column too"
+    assert list(found[0]) == [*COLUMNS, "dev_loss", "dev_own"], (
+        "a metric that nobody announced has a column too"
+    )
     assert [row["update"] for row in found if row["loss"]] == [str(n) for n in range(1, 13)]
-    assert [(row["update"], row["dev_own"]) for row in found if row["dev_loss"]] == [("4", ""), ("8", "1.5"), ("12", "1.5")]
+    assert [(row["update"], row["dev_own"]) for row in found if row["dev_loss"]] == [
+        ("4", ""),
+        ("8", "1.5"),
+        ("12", "1.5"),
+    ]
     assert [bool(row["seconds"]) for row in found if row["loss"]] == [False] * 5 + [True] * 7
 
 
@@ -97,7 +124,10 @@ def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     found = accumulator.EventAccumulator(str(folder / "tensorboard"))
     found.Reload()
-    return {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in found.Scalars(tag)]
+        for tag in found.Tags()["scalars"]
+    }
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -111,7 +141,10 @@ def test_tensorboard_has_every_step_once(stage: Any, break_at: Callable[[int], W
     found = events(stage.root / "run")
     assert set(found) == {
         "dev/loss",
-        *(f"train/{name}" for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second")),
+        *(
+            f"train/{name}"
+            for name in ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
+        ),
     }
     assert [step for step, _ in found["train/loss"]] == list(range(1, 13))
     assert [step for step, _ in found["dev/loss"]] == [4, 8, 12]
@@ -119,12 +152,16 @@ def test_tensorboard_has_every_step_once(stage: Any, break_at: Callable[[int], W
     assert [value for _, value in found["train/loss"]] == pytest.approx(losses, rel=1e-5)
     stage.training("late", updates=6).run()
     stage.training("late", tensorboard=True).run()
-    assert [step for step, _ in events(stage.root / "late")["train/loss"]] == list(range(1, 13)), "asked for later: from the log"
+    assert [step for step, _ in events(stage.root / "late")["train/loss"]] == list(range(1, 13)), (
+        "asked for later: from the log"
+    )
     stage.training("none").run()
     assert not (stage.root / "none" / "tensorboard").exists()
 
 
-def test_without_the_package_a_sentence_comes_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_sentence_comes_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = recipe(tmp_path, "classification", tensorboard=True)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(SaccadeError) as error:
@@ -144,6 +181,20 @@ def test_only_rank_0_writes(tmp_path: Path) -> None:
 
 
 def test_numbers_have_the_digits_that_people_write() -> None:
-    given = {"accuracy": 75.5081, "dev_loss": 2.34512, "bleu": 41.19, "perplexity": 1234.567, "aer": 0.08349, "texts": 12345}
-    assert [shown(name, value) for name, value in given.items()] == ["75.5", "2.345", "41.2", "1,234.57", "0.083", "12,345"]
+    given = {
+        "accuracy": 75.5081,
+        "dev_loss": 2.34512,
+        "bleu": 41.19,
+        "perplexity": 1234.567,
+        "aer": 0.08349,
+        "texts": 12345,
+    }
+    assert [shown(name, value) for name, value in given.items()] == [
+        "75.5",
+        "2.345",
+        "41.2",
+        "1,234.57",
+        "0.083",
+        "12,345",
+    ]
     assert shown("bleu_signature", "nrefs:1") == "nrefs:1"

@@ -52,7 +52,9 @@ def test_a_run_that_dies_at_any_update_goes_on_bit_for_bit(
         assert all(torch.equal(best[key], other[key]) for key in best)
 
 
-def test_a_run_in_many_pieces_is_the_run_in_one(stage: Any, break_at: Callable[[int], Watcher]) -> None:
+def test_a_run_in_many_pieces_is_the_run_in_one(
+    stage: Any, break_at: Callable[[int], Watcher]
+) -> None:
     stage.training("whole", checkpoint_every=2).run()
     for update in (3, 4, 7, 8, 9, 12):
         with pytest.raises(Exception, match="the process dies"):
@@ -67,10 +69,14 @@ def test_more_updates_go_on_where_fewer_ended(stage: Any) -> None:
         ended = stage.training("steps", updates=updates).run()
         assert (ended.update, ended.done) == (updates, True)
     assert stage.same("whole", "steps")
-    assert timeless(stage.training("steps", updates=5).run()) == timeless(ended), "a finished run stays as it is"
+    assert timeless(stage.training("steps", updates=5).run()) == timeless(ended), (
+        "a finished run stays as it is"
+    )
 
 
-def test_the_same_run_twice_is_the_same_and_another_seed_another(stage: Any, toy: Callable[..., Any]) -> None:
+def test_the_same_run_twice_is_the_same_and_another_seed_another(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
         torch.manual_seed(len(name))  # what happened before has no influence
         stage.training(name, seed=seed).run()
@@ -96,15 +102,26 @@ def test_every_example_is_seen_once_an_epoch(stage: Any, toy: Callable[..., Any]
     assert seen[:4] != seen[4:]
 
 
-def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Callable[..., Any], copies: Any) -> None:
+def test_best_is_the_best_on_dev_and_patience_ends_the_run(
+    stage: Any, toy: Callable[..., Any], copies: Any
+) -> None:
     losses = [5.0, 3.0, 4.0, 3.0, 3.5, 2.0]
     task = toy(metrics=[{"loss": loss} for loss in losses])
     copies.training = stage.training("run", task, copies, evaluate_every=2, patience=3)
     ended = copies.training.run()
-    assert (ended.update, ended.done, ended.best, ended.best_update, ended.worse) == (10, True, 3.0, 4, 3)
+    assert (ended.update, ended.done, ended.best, ended.best_update, ended.worse) == (
+        10,
+        True,
+        3.0,
+        4,
+        3,
+    )
     assert task.evaluated == 5
     best = stage.tensors("run", "best")
-    assert all(torch.equal(best[f"model.safetensors/{name}"], p) for name, p in copies.parameters[4].items())
+    assert all(
+        torch.equal(best[f"model.safetensors/{name}"], p)
+        for name, p in copies.parameters[4].items()
+    )
     again = stage.training("run", task, evaluate_every=2, patience=3).run()
     assert again == ended, "an early stop is an end: nothing is added when it is resumed"
     more = stage.training("run", task, evaluate_every=2, patience=4).run()
@@ -113,7 +130,9 @@ def test_best_is_the_best_on_dev_and_patience_ends_the_run(stage: Any, toy: Call
 
 def test_a_better_evaluation_renews_the_patience(stage: Any, toy: Callable[..., Any]) -> None:
     losses = [5.0, 6.0, 4.0, 6.0, 3.0, 6.0]
-    ended = stage.training("run", toy(metrics=[{"loss": loss} for loss in losses]), evaluate_every=2, patience=2).run()
+    ended = stage.training(
+        "run", toy(metrics=[{"loss": loss} for loss in losses]), evaluate_every=2, patience=2
+    ).run()
     assert (ended.update, ended.best_update, ended.worse) == (12, 10, 1)
 
 
@@ -127,11 +146,16 @@ def test_every_update_draws_a_dropout_of_its_own(stage: Any, toy: Callable[..., 
     assert all(one != other for n, one in enumerate(drawn) for other in drawn[:n])
 
 
-def test_a_figure_that_should_grow_is_watched_the_other_way_round(stage: Any, toy: Callable[..., Any]) -> None:
+def test_a_figure_that_should_grow_is_watched_the_other_way_round(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     task = toy(metrics=[{"loss": 1.0, "bleu": bleu} for bleu in (10.0, 30.0, 20.0)])
     ended = stage.training("run", task, evaluate_every=4, watch="bleu", higher_is_better=True).run()
     assert (ended.best, ended.best_update, ended.metrics) == (30.0, 8, {"loss": 1.0, "bleu": 20.0})
-    with pytest.raises(SaccadeError, match=r"training.watch is 'bleu', and the evaluation gives loss; choose one of these"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"training.watch is 'bleu', and the evaluation gives loss; choose one of these",
+    ):
         stage.training("other", watch="bleu").run()
 
 
@@ -139,7 +163,9 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
     stage.training("whole").run()
     bad = toy(poison=107)
     bad.poison = 0
-    at = next(n for n, plan in enumerate(bad.epoch(1)) if 7 in plan)  # in the second epoch, so that a checkpoint is there
+    at = next(
+        n for n, plan in enumerate(bad.epoch(1)) if 7 in plan
+    )  # in the second epoch, so that a checkpoint is there
 
     class Poison(Watcher):
         def update(self, now: Progress, row: dict[str, float]) -> None:
@@ -148,33 +174,46 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
     with pytest.raises(SaccadeError) as told:
         stage.training("run", bad, Poison(), checkpoint_every=1).run()
     lines = ", ".join(str(100 + n) for n in sorted(bad.epoch(1)[at]))
-    assert f"became nan at update {5 + at}, on a batch of lines {lines}; nothing of it was saved" in str(told.value)
-    assert "Lower training.learning_rate (it is 0.05), raise training.warmup or look at the data with `saccade check`" in str(
-        told.value
+    assert (
+        f"became nan at update {5 + at}, on a batch of lines {lines}; nothing of it was saved"
+        in str(told.value)
+    )
+    assert (
+        "Lower training.learning_rate (it is 0.05), raise training.warmup or look at the data with `saccade check`"
+        in str(told.value)
     )
     assert "continue with resume=True" in str(told.value)
     assert stage.training("run").folder.progress().update == 4 + at
     assert all(bool(tensor.isfinite().all()) for tensor in stage.tensors("run").values())
     stage.training("run", checkpoint_every=1).run()
-    assert stage.same("whole", "run"), "with the lines mended, the run goes on as if nothing had been"
+    assert stage.same("whole", "run"), (
+        "with the lines mended, the run goes on as if nothing had been"
+    )
 
 
 def test_of_accumulated_batches_the_bad_one_is_named(stage: Any, toy: Callable[..., Any]) -> None:
     task = toy(poison=107)
     bad = next(plan for plan in task.epoch(0) if 7 in plan)
     lines = ", ".join(str(100 + n) for n in sorted(bad))
-    with pytest.raises(SaccadeError, match=f"became nan at update 1, on a batch of lines {lines}; nothing"):
+    with pytest.raises(
+        SaccadeError, match=f"became nan at update 1, on a batch of lines {lines}; nothing"
+    ):
         stage.training("run", task, accumulate=4).run()
 
 
-def test_a_gradient_that_is_not_finite_is_caught_before_anything_is_saved(stage: Any, toy: Callable[..., Any]) -> None:
+def test_a_gradient_that_is_not_finite_is_caught_before_anything_is_saved(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     task = toy(size=13)
     plain = task.loss
     training = stage.training("run", task, checkpoint_every=1)
     weight = training.model[-1].weight
-    task.loss = lambda model, batch: plain(model, batch) + (weight - weight).sum().sqrt()  # 0, with a gradient of ∞ − ∞
+    task.loss = lambda model, batch: (
+        plain(model, batch) + (weight - weight).sum().sqrt()
+    )  # 0, with a gradient of ∞ − ∞
     with pytest.raises(
-        SaccadeError, match=r"the loss or its gradient became nan at update 1, on a batch of lines 100, 101, .*, 112;"
+        SaccadeError,
+        match=r"the loss or its gradient became nan at update 1, on a batch of lines 100, 101, .*, 112;",
     ):
         training.run()
     assert training.folder.progress() is None
@@ -183,15 +222,21 @@ def test_a_gradient_that_is_not_finite_is_caught_before_anything_is_saved(stage:
 def test_many_lines_are_told_in_short(stage: Any, toy: Callable[..., Any]) -> None:
     training = stage.training("run", toy())
     with pytest.raises(
-        SaccadeError, match=r"on a batch of lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 …;"
+        SaccadeError,
+        match=r"on a batch of lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 …;",
     ):
         training._check("the loss", float("inf"), 1, range(1, 99))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_dev_figure_that_is_not_finite_stops_the_run_too(stage: Any, toy: Callable[..., Any], bad: float) -> None:
+def test_a_dev_figure_that_is_not_finite_stops_the_run_too(
+    stage: Any, toy: Callable[..., Any], bad: float
+) -> None:
     task = toy(metrics=[{"loss": 2.0}, {"loss": bad}])
-    with pytest.raises(SaccadeError, match=f"the dev loss became {bad} at update 8; .* then continue with resume=True"):
+    with pytest.raises(
+        SaccadeError,
+        match=f"the dev loss became {bad} at update 8; .* then continue with resume=True",
+    ):
         stage.training("run", task, evaluate_every=4, checkpoint_every=4).run()
     assert stage.training("run").folder.progress().best == 2.0
 
@@ -216,7 +261,10 @@ def test_a_signal_leaves_a_checkpoint_and_its_code(stage: Any, number: int, code
         stage.training("run", watcher=Signal(7, number)).run()
     assert stopped.value.code == code
     name = signal.Signals(number).name
-    assert str(stopped.value) == f"stopped by {name} after update 7; a checkpoint was written, continue with resume=True"
+    assert (
+        str(stopped.value)
+        == f"stopped by {name} after update 7; a checkpoint was written, continue with resume=True"
+    )
     assert signal.getsignal(number) is before
     assert stage.training("run").folder.progress().update == 7
     stage.training("run").run()
@@ -247,17 +295,23 @@ def rows(folder: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-def test_logs_of_a_resumed_run_have_every_update_once(stage: Any, break_at: Callable[[int], Watcher]) -> None:
+def test_logs_of_a_resumed_run_have_every_update_once(
+    stage: Any, break_at: Callable[[int], Watcher]
+) -> None:
     stage.training("whole", evaluate_every=4).run()
     for update in (6, 9):
         with pytest.raises(Exception, match="the process dies"):
-            stage.training("run", watcher=break_at(update), evaluate_every=4, checkpoint_every=5).run()
+            stage.training(
+                "run", watcher=break_at(update), evaluate_every=4, checkpoint_every=5
+            ).run()
     with (stage.root / "run" / "log.jsonl").open("a") as file:
         file.write('{"update": 9, "lo')  # as a kill leaves it
     stage.training("run", evaluate_every=4, checkpoint_every=5).run()
     for row, other in zip(rows(stage.root / "whole"), rows(stage.root / "run"), strict=True):
         assert row.keys() == other.keys()
-        assert all(row[name] == other[name] for name in row if name not in ("seconds", "tokens_per_second"))
+        assert all(
+            row[name] == other[name] for name in row if name not in ("seconds", "tokens_per_second")
+        )
     found = rows(stage.root / "run")
     assert [row["update"] for row in found if "loss" in row] == list(range(1, 13))
     assert [row["update"] for row in found if "dev_loss" in row] == [4, 8, 12]
@@ -267,7 +321,9 @@ def test_logs_of_a_resumed_run_have_every_update_once(stage: Any, break_at: Call
     seconds = [float(row["seconds"]) for row in table]
     assert seconds == sorted(seconds), "the time of the pieces adds up"
     assert seconds[0] > 0
-    assert [(row["update"], bool(row["dev_loss"])) for row in table] == [(str(row["update"]), "dev_loss" in row) for row in found]
+    assert [(row["update"], bool(row["dev_loss"])) for row in table] == [
+        (str(row["update"]), "dev_loss" in row) for row in found
+    ]
 
 
 def test_logs_begun_anew_forget_an_older_run(stage: Any) -> None:

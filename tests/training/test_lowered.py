@@ -21,12 +21,18 @@ def built(**more: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"shared": True}, {"tied": False}, {"position": "rotary", "position_embedding": "none"}], ids=str
+    "more",
+    [{}, {"shared": True}, {"tied": False}, {"position": "rotary", "position_embedding": "none"}],
+    ids=str,
 )
 def test_it_is_autocast_number_for_number(more: dict[str, Any]) -> None:
     plain = built(**more)
     other = copy.deepcopy(plain)
-    source, lengths, target = torch.randint(4, 30, (3, 7)), torch.tensor([7, 4, 1]), torch.randint(4, 30, (3, 5))
+    source, lengths, target = (
+        torch.randint(4, 30, (3, 7)),
+        torch.tensor([7, 4, 1]),
+        torch.randint(4, 30, (3, 5)),
+    )
     answers = []
     for model, call in ((plain, plain), (other, Lowered(other, torch.bfloat16))):
         with torch.autocast("cpu", torch.bfloat16):
@@ -53,6 +59,8 @@ def test_the_model_is_as_it_was_afterwards() -> None:
     model = built()
     before = dict(model.named_parameters())
     with torch.autocast("cpu", torch.bfloat16):
-        Lowered(model, torch.bfloat16)(torch.ones(1, 3).long(), torch.tensor([3]), torch.ones(1, 2).long())
+        Lowered(model, torch.bfloat16)(
+            torch.ones(1, 3).long(), torch.tensor([3]), torch.ones(1, 2).long()
+        )
     assert all(parameter is before[name] for name, parameter in model.named_parameters())
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())

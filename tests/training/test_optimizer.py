@@ -28,7 +28,11 @@ print("loaded" if "torch._dynamo" in sys.modules else "not loaded")
 
 
 BETAS, NESTEROV = {"betas": (0.9, 0.98)}, {"momentum": 0.9, "nesterov": True}
-UPDATES = [((AdamW, torch.optim.AdamW), BETAS), ((Adam, torch.optim.Adam), BETAS), ((Sgd, torch.optim.SGD), NESTEROV)]
+UPDATES = [
+    ((AdamW, torch.optim.AdamW), BETAS),
+    ((Adam, torch.optim.Adam), BETAS),
+    ((Sgd, torch.optim.SGD), NESTEROV),
+]
 
 
 class Holding(nn.Module):
@@ -41,7 +45,9 @@ class Holding(nn.Module):
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(("kinds", "how"), UPDATES)
-def test_updates_are_those_of_pytorch(kinds: tuple[Any, Any], how: dict[str, Any], fused: bool) -> None:
+def test_updates_are_those_of_pytorch(
+    kinds: tuple[Any, Any], how: dict[str, Any], fused: bool
+) -> None:
     found = []
     for kind in kinds:
         torch.manual_seed(0)
@@ -80,7 +86,9 @@ def test_sgd_by_hand() -> None:
 def test_adam_by_hand_has_its_decay_in_the_gradient() -> None:
     """g = ∂loss + decay · w goes into both means; w ← w − rate · m̂ / (√v̂ + ε)."""
     model = Holding(torch.tensor([2.0, -1.0], dtype=torch.float64))
-    optimizer = make_optimizer(TrainingRecipe(optimizer="adam", weight_decay=0.1, beta2=0.98), model, 0.05, captured=False)
+    optimizer = make_optimizer(
+        TrainingRecipe(optimizer="adam", weight_decay=0.1, beta2=0.98), model, 0.05, captured=False
+    )
     mine, m, v = [2.0, -1.0], [0.0, 0.0], [0.0, 0.0]
     for t in range(1, 4):
         model.w.pow(3).sum().backward()
@@ -98,15 +106,24 @@ def test_parts_may_be_spared_weight_decay(name: str) -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
     model[1].decays = False
     before = [one.detach().clone() for one in model.parameters()]
-    optimizer = make_optimizer(TrainingRecipe(optimizer=name, weight_decay=0.5), model, 0.1, captured=False)
+    optimizer = make_optimizer(
+        TrainingRecipe(optimizer=name, weight_decay=0.5), model, 0.1, captured=False
+    )
     for one in model.parameters():
         one.grad = torch.zeros_like(one)
     optimizer.step()
-    moved = [not torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True)]
+    moved = [
+        not torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True)
+    ]
     assert moved == [True, False]
 
 
 def test_a_training_does_not_load_the_compiler(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", TRAIN, str(tmp_path / "run")], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "not loaded"

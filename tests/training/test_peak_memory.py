@@ -24,18 +24,26 @@ def trained(frozen: bool = False) -> torch.optim.AdamW:
 
 
 def test_what_an_update_holds_by_hand() -> None:
-    assert held(torch.optim.AdamW(nn.Linear(30, 20).parameters())) == 4 * 2 * 620, "no state before the first update"
+    assert held(torch.optim.AdamW(nn.Linear(30, 20).parameters())) == 4 * 2 * 620, (
+        "no state before the first update"
+    )
     assert held(trained()) == 4 * (4 * 620 + 2), "parameters, gradients, two means, and a step each"
     assert held(trained(frozen=True)) == 4 * (4 * 600 + 20 + 1)
     doubled = torch.optim.SGD(nn.Linear(30, 20).double().parameters())
     assert held(doubled) == 8 * 2 * 620
 
 
-@pytest.mark.parametrize("before", [0.0, 1e15], ids=["the system says nothing", "the process had more"])
-def test_a_training_that_needs_no_new_memory_is_not_for_free(before: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "before", [0.0, 1e15], ids=["the system says nothing", "the process had more"]
+)
+def test_a_training_that_needs_no_new_memory_is_not_for_free(
+    before: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cost, "highest_memory", lambda: before)
     optimizer = trained()
-    assert PeakMemory(torch.device("cpu")).read(optimizer) == {"peak_memory_process": held(optimizer)}
+    assert PeakMemory(torch.device("cpu")).read(optimizer) == {
+        "peak_memory_process": held(optimizer)
+    }
 
 
 def test_a_process_that_grew_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +52,9 @@ def test_a_process_that_grew_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -
     assert PeakMemory(torch.device("cpu")).read(trained()) == {"peak_memory_process": 2e9}
 
 
-def test_the_smallest_run_keeps_more_than_its_parameters(stage: Any, toy: Callable[..., Any]) -> None:
+def test_the_smallest_run_keeps_more_than_its_parameters(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     for name in ("first", "second"):  # the second finds what the first has freed
         training = stage.training(name, toy(), updates=2)
         ended = training.run()

@@ -29,14 +29,37 @@ BODIES: dict[str, dict[str, Any]] = {
     "swin": {"family": "swin", "dim": 8, "heads": 2, "depths": [2, 1], "patch": 4, "window_size": 2},
     "cnn": {"family": "cnn", "dim": 4, "depths": [1, 1], "attention": "squeeze-excite", "stage_attention": "cbam"},
 }  # fmt: skip
-DATA = {"train": "shapes:train", "dev": "shapes:dev", "shapes": {"train": 24, "dev": 6, "test": 6, "size": 32}}
+DATA = {
+    "train": "shapes:train",
+    "dev": "shapes:dev",
+    "shapes": {"train": 24, "dev": 6, "test": 6, "size": 32},
+}
 CHANGES = {"flip": True, "crop": 2, "erase": 0.5, "mixup": 0.4, "cutmix": 0.4}
 
 
 def made(body: str = "vit", task: str = "image-classification", **changes: Any) -> recipes.Recipe:
-    training = {"updates": 6, "tokens": 8, "warmup": 1, "evaluate_every": 3, "threads": 1, **changes.pop("training", {})}
-    data = {**DATA, **changes.pop("data", {"augment": CHANGES} if task == "image-classification" else {})}
-    return recipes.recipe({"task": task, "data": data, "model": BODIES[body], "training": training, "device": "cpu", **changes})
+    training = {
+        "updates": 6,
+        "tokens": 8,
+        "warmup": 1,
+        "evaluate_every": 3,
+        "threads": 1,
+        **changes.pop("training", {}),
+    }
+    data = {
+        **DATA,
+        **changes.pop("data", {"augment": CHANGES} if task == "image-classification" else {}),
+    }
+    return recipes.recipe(
+        {
+            "task": task,
+            "data": data,
+            "model": BODIES[body],
+            "training": training,
+            "device": "cpu",
+            **changes,
+        }
+    )
 
 
 def work_of(recipe: recipes.Recipe) -> tuple[Any, Any]:
@@ -46,17 +69,29 @@ def work_of(recipe: recipes.Recipe) -> tuple[Any, Any]:
 
 def test_the_loss_of_mixed_labels_by_hand() -> None:
     logits = torch.tensor([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
-    batch = MixedBatch((), torch.tensor([0, 1]), -100, 2, [1, 2], other=torch.tensor([2, 1]), share=torch.tensor([0.7, 0.2]))
+    batch = MixedBatch(
+        (),
+        torch.tensor([0, 1]),
+        -100,
+        2,
+        [1, 2],
+        other=torch.tensor([2, 1]),
+        share=torch.tensor([0.7, 0.2]),
+    )
     for smoothing in (0.0, 0.1):
         expected = 0.0
         for row, label, other, share in zip(logits, (0, 1), (2, 1), (0.7, 0.2), strict=True):
-            wanted = share * F.one_hot(torch.tensor(label), 3) + (1 - share) * F.one_hot(torch.tensor(other), 3)
+            wanted = share * F.one_hot(torch.tensor(label), 3) + (1 - share) * F.one_hot(
+                torch.tensor(other), 3
+            )
             wanted = (1 - smoothing) * wanted + smoothing / 3
             expected -= float((wanted * row.log_softmax(-1)).sum())
         assert float(batch.total(logits, smoothing)) == pytest.approx(expected, rel=1e-6)
     plain = Batch((), batch.target, -100, 2, [1, 2])
     alone = MixedBatch((), batch.target, -100, 2, [1, 2], batch.other, torch.ones(2))
-    assert float(alone.total(logits, 0.1)) == pytest.approx(float(plain.total(logits, 0.1)), rel=1e-6)
+    assert float(alone.total(logits, 0.1)) == pytest.approx(
+        float(plain.total(logits, 0.1)), rel=1e-6
+    )
 
 
 def test_mixed_batches_keep_what_layers_leave_and_what_agreement_asks() -> None:
@@ -66,11 +101,15 @@ def test_mixed_batches_keep_what_layers_leave_and_what_agreement_asks() -> None:
     assert isinstance(batch, MixedBatch)
     alone = batch.total(model(*batch.inputs), work.smoothing)
     assert float(work.loss(model, batch).detach()) > float(alone.detach())
-    dropped, again = work_of(made("vit", training={"agreement": 2.0}, model={**BODIES["vit"], "dropout": 0.3}))
+    dropped, again = work_of(
+        made("vit", training={"agreement": 2.0}, model={**BODIES["vit"], "dropout": 0.3})
+    )
     torch.manual_seed(0)
     twice = float(again.loss(dropped.train(), batch).detach())
     torch.manual_seed(0)
-    assert twice > float(batch_loss(dropped, batch, again.smoothing, 1e-9).detach()), "the two answers are drawn together"
+    assert twice > float(batch_loss(dropped, batch, again.smoothing, 1e-9).detach()), (
+        "the two answers are drawn together"
+    )
 
 
 def test_a_captured_update_finds_every_tensor_of_a_mixed_batch() -> None:
@@ -78,8 +117,12 @@ def test_a_captured_update_finds_every_tensor_of_a_mixed_batch() -> None:
     plans = [plan for plan in work.epoch(0) if len(plan) == 8]
     batch, other = work.batch(plans[0]), work.batch(plans[1])
     found = list(update_capture.tensors(batch))
-    assert [id(one) for one in found] == [id(one) for one in (batch.inputs[0], batch.target, batch.other, batch.share)]
-    assert update_capture.shape(batch) == update_capture.shape(other), "one graph serves all batches of a size"
+    assert [id(one) for one in found] == [
+        id(one) for one in (batch.inputs[0], batch.target, batch.other, batch.share)
+    ]
+    assert update_capture.shape(batch) == update_capture.shape(other), (
+        "one graph serves all batches of a size"
+    )
     assert (batch.share < 1).any()
     assert (batch.share <= 1).all()
     assert (batch.share >= 0).all()
@@ -87,7 +130,9 @@ def test_a_captured_update_finds_every_tensor_of_a_mixed_batch() -> None:
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("task", ["image-classification", "autoencoding"])
-def test_no_number_is_read_in_forward_and_backward(body: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_is_read_in_forward_and_backward(
+    body: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, work = work_of(made(body, task))
     batch = work.batch(work.epoch(0)[0])
     work.loss(model.train(), batch)
@@ -96,15 +141,26 @@ def test_no_number_is_read_in_forward_and_backward(body: str, task: str, monkeyp
     with NothingRead():
         loss = work.loss(model.train(), batch)
         loss.backward()
-    assert all(parameter.grad is None or bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
-    assert any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
+    assert all(
+        parameter.grad is None or bool(parameter.grad.isfinite().all())
+        for parameter in model.parameters()
+    )
+    assert any(
+        parameter.grad is not None and bool(parameter.grad.any())
+        for parameter in model.parameters()
+    )
 
 
-CAPTURED = [*(f"shapes-captions-{name}" for name in ("soft", "hard", "fixed", "transformer")), "shapes-questions"]
+CAPTURED = [
+    *(f"shapes-captions-{name}" for name in ("soft", "hard", "fixed", "transformer")),
+    "shapes-questions",
+]
 
 
 @pytest.mark.parametrize("name", CAPTURED)
-def test_recipes_that_ask_for_graphs_read_no_number_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_that_ask_for_graphs_read_no_number_either(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = (
         "data.shapes={train: 6, dev: 2, test: 2}",
         "training.tokens=60",
@@ -121,7 +177,11 @@ def test_recipes_that_ask_for_graphs_read_no_number_either(name: str, monkeypatc
         monkeypatch.setattr(torch.cuda, one, lambda: True)
     with NothingRead():
         work.loss(model.train(), batch).backward()
-    assert all(bool(parameter.grad.isfinite().all()) for parameter in model.parameters() if parameter.grad is not None)
+    assert all(
+        bool(parameter.grad.isfinite().all())
+        for parameter in model.parameters()
+        if parameter.grad is not None
+    )
 
 
 def test_a_batch_is_the_same_whenever_it_is_made_and_differs_by_seed_and_epoch() -> None:
@@ -132,8 +192,12 @@ def test_a_batch_is_the_same_whenever_it_is_made_and_differs_by_seed_and_epoch()
     assert torch.equal(work.batch(plan).inputs[0], again.batch(plan).inputs[0])
     assert not torch.equal(work.batch(plan).inputs[0], other.batch(plan).inputs[0])
     turned = work.batch(plan[::-1])
-    assert not torch.equal(work.batch(plan).inputs[0], turned.inputs[0].flip(0)), "a picture's changes are not its own"
-    assert not torch.equal(work.batch(plan).share, turned.share), "and do not go by the position in a batch"
+    assert not torch.equal(work.batch(plan).inputs[0], turned.inputs[0].flip(0)), (
+        "a picture's changes are not its own"
+    )
+    assert not torch.equal(work.batch(plan).share, turned.share), (
+        "and do not go by the position in a batch"
+    )
 
 
 def test_ranks_divide_a_plan_and_change_their_pictures_each_in_its_own_way() -> None:
@@ -146,12 +210,22 @@ def test_ranks_divide_a_plan_and_change_their_pictures_each_in_its_own_way() -> 
 
 
 @pytest.mark.parametrize(
-    ("task", "optimizer"), [("image-classification", "adamw"), ("image-classification", "sgd"), ("autoencoding", "adamw")]
+    ("task", "optimizer"),
+    [("image-classification", "adamw"), ("image-classification", "sgd"), ("autoencoding", "adamw")],
 )
-def test_a_resumed_run_ends_with_the_same_parameters(task: str, optimizer: str, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_parameters(
+    task: str, optimizer: str, tmp_path: Path
+) -> None:
     """Random changes, noise and several batches per update are the same after a stop."""
-    more = {"autoencoding": {"noise": 0.2, "latent": 4, "width": 2}} if task == "autoencoding" else {}
-    recipe = made("cnn", task, training={"accumulate": 2, "checkpoint_every": 2, "optimizer": optimizer}, **more)
+    more = (
+        {"autoencoding": {"noise": 0.2, "latent": 4, "width": 2}} if task == "autoencoding" else {}
+    )
+    recipe = made(
+        "cnn",
+        task,
+        training={"accumulate": 2, "checkpoint_every": 2, "optimizer": optimizer},
+        **more,
+    )
     saccade.fit(recipe, tmp_path / "whole", watcher=Watcher())
     with pytest.raises(InterruptedError):
         saccade.fit(recipe, tmp_path / "run", watcher=Quit())

@@ -58,7 +58,9 @@ def test_an_error_is_raised_where_the_batch_is_asked_for(toy: Callable[..., Any]
             ahead.next()
 
 
-def test_a_run_that_stops_leaves_no_thread(stage: Any, monkeypatch: pytest.MonkeyPatch, toy: Callable[..., Any]) -> None:
+def test_a_run_that_stops_leaves_no_thread(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, toy: Callable[..., Any]
+) -> None:
     monkeypatch.setattr(loop, "ahead", lambda *_: 3)
     before = set(threading.enumerate())
     with pytest.raises(SaccadeError, match="nothing of it was saved"):

@@ -48,24 +48,38 @@ def test_alone_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with together(torch.device("cpu")) as ranks:
         assert (ranks.rank, ranks.count, ranks.leads) == (0, 1, True)
         assert ranks.total([1, 2.5]) == [1, 2.5]
-        assert (ranks.largest(3), ranks.everyone(4), ranks.lead(lambda: 5), ranks.agree(lambda: 6)) == (3, [4], 5, 6)
+        assert (
+            ranks.largest(3),
+            ranks.everyone(4),
+            ranks.lead(lambda: 5),
+            ranks.agree(lambda: 6),
+        ) == (3, [4], 5, 6)
         assert not torch.distributed.is_initialized()
 
 
 def test_a_gpu_of_its_own_for_each_process() -> None:
     cuda = torch.device("cuda")
     assert [own_gpu(cuda, local, 2) for local in (0, 1)] == [0, 1]
-    with pytest.raises(SaccadeError, match=r"process 2 of this machine .* has no GPU, there are 2; .*--nproc-per-node 2"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"process 2 of this machine .* has no GPU, there are 2; .*--nproc-per-node 2",
+    ):
         own_gpu(cuda, 2, 2)
-    with pytest.raises(SaccadeError, match=r"device is 'cuda:1', but each torchrun process uses its own GPU; write device=cuda"):
+    with pytest.raises(
+        SaccadeError,
+        match=r"device is 'cuda:1', but each torchrun process uses its own GPU; write device=cuda",
+    ):
         own_gpu(torch.device("cuda:1"), 0, 2)
 
 
-def test_a_folder_that_is_not_shared_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_shared_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("saccade.training.distributed.PATIENCE", 0.2)
     check_shared(tmp_path)
     with pytest.raises(
-        SaccadeError, match=r"rank 0 cannot see .*recipe.json, which rank 0 wrote; use an out=… that all machines share"
+        SaccadeError,
+        match=r"rank 0 cannot see .*recipe.json, which rank 0 wrote; use an out=… that all machines share",
     ):
         check_shared(tmp_path / "recipe.json")
 
@@ -76,13 +90,22 @@ def test_who_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert prints(plain), "one process prints whatever its environment"
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert [prints(error) for error in (plain, stopped, Shared("x", True), Shared("x", False))] == [False, False, True, False]
+    assert [prints(error) for error in (plain, stopped, Shared("x", True), Shared("x", False))] == [
+        False,
+        False,
+        True,
+        False,
+    ]
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert [prints(error) for error in (plain, stopped, Shared("x", False))] == [True, True, False]
 
 
 def test_only_a_broken_connection_is_a_rank_that_died() -> None:
-    assert is_disconnect(RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
+    assert is_disconnect(
+        RuntimeError(
+            "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+        )
+    )
     assert is_disconnect(torch.distributed.DistBackendError("x"))
     assert not is_disconnect(RuntimeError("shape '[2]' is invalid for input of size 3"))
 
@@ -101,7 +124,10 @@ def test_processes_that_cannot_meet_are_told(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with (
-        pytest.raises(SaccadeError, match=r"the training processes cannot connect \(.*RANK.*\); start them with torchrun"),
+        pytest.raises(
+            SaccadeError,
+            match=r"the training processes cannot connect \(.*RANK.*\); start them with torchrun",
+        ),
         together(torch.device("cpu")),
     ):
         pass
@@ -146,7 +172,9 @@ def unreachable() -> int:
     ],
     ids=["alive", "finished", "silent", "unreachable", "blocked"],
 )
-def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(
+    store: Store, left: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[bool] = []
 
     def leave(prints: bool) -> None:
@@ -154,7 +182,13 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(store: Store, left: list[
         watch.over.set()
         store.over.set()
 
-    for name, value in (("BEAT", 0.001), ("PATIENCE", 3.0), ("GRACE", 0.01), ("leave", leave), ("time", store)):
+    for name, value in (
+        ("BEAT", 0.001),
+        ("PATIENCE", 3.0),
+        ("GRACE", 0.01),
+        ("leave", leave),
+        ("time", store),
+    ):
         monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
     watch = Heartbeat(store, 0, 2)
     assert store.over.wait(300), "a hundred beats or an end"
@@ -184,7 +218,12 @@ def test_ranks_draw_dropout_from_streams_of_their_own(stage: Any) -> None:
 
 
 KINDS = (Encoder, Seq2Seq, CausalLM)
-EVERY = [(entry.name, kind) for entry in models.table for kind in KINDS if entry.make.build(kind) is not None]
+EVERY = [
+    (entry.name, kind)
+    for entry in models.table
+    for kind in KINDS
+    if entry.make.build(kind) is not None
+]
 
 
 @pytest.mark.parametrize(("name", "kind"), EVERY, ids=str)
@@ -192,14 +231,20 @@ def test_every_parameter_has_a_part_in_every_batch(name: str, kind: type[nn.Modu
     """DDP waits for the gradient of each."""
     known = {field.name for field in dataclasses.fields(models.table[name].config)}
     sizes = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2, "dropout": 0.0}
-    builder = recipes.Builder({"family": name, **{key: size for key, size in sizes.items() if key in known}})
+    builder = recipes.Builder(
+        {"family": name, **{key: size for key, size in sizes.items() if key in known}}
+    )
     model = builder.make(kind, *([9, 9] if kind is Seq2Seq else [9]))
     source, lengths = torch.randint(4, 9, (2, 5)), torch.tensor([5, 3])
-    inputs = {Encoder: (source, lengths), Seq2Seq: (source, lengths, source), CausalLM: (source,)}[kind]
+    inputs = {Encoder: (source, lengths), Seq2Seq: (source, lengths, source), CausalLM: (source,)}[
+        kind
+    ]
     model(*inputs).square().sum().backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 def test_blocks_are_gathered_one_at_a_time() -> None:
     model: nn.Module = api.build(recipes.recipe(RECIPE)).model
-    assert [name for name, module in model.named_modules() if getattr(module, "own_shard", False)] == ["encoder.0", "decoder.0"]
+    assert [
+        name for name, module in model.named_modules() if getattr(module, "own_shard", False)
+    ] == ["encoder.0", "decoder.0"]

@@ -19,7 +19,14 @@ from saccade.training.checkpoints import Progress
 from saccade.training.cost import Cost
 from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
-from saccade.training.run_plan import choose_threads, choose_updates, choose_way, plan, time_update, use_threads
+from saccade.training.run_plan import (
+    choose_threads,
+    choose_updates,
+    choose_way,
+    plan,
+    time_update,
+    use_threads,
+)
 from saccade.training.run_printer import Lines, audience
 
 
@@ -31,7 +38,9 @@ class Heard(Watcher):
         self.notes.append(text)
 
 
-def planned(stage: Any, toy: Callable[..., Any], before: Progress | None = None, **settings: Any) -> TrainingRecipe:
+def planned(
+    stage: Any, toy: Callable[..., Any], before: Progress | None = None, **settings: Any
+) -> TrainingRecipe:
     """Of the toy, whose epoch has 4 batches."""
     made = TrainingRecipe(**{"threads": 1, "evaluate_every": 3, "checkpoint_every": 5, **settings})
     return plan(made, stage.model(), toy(), Ranks(), lambda: before or Progress(), Watcher())
@@ -44,7 +53,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-def test_updates_are_what_epochs_minutes_or_the_data_allow(stage: Any, toy: Callable[..., Any]) -> None:
+def test_updates_are_what_epochs_minutes_or_the_data_allow(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     assert planned(stage, toy, updates=50).updates == 50
     assert planned(stage, toy, updates=0, epochs=3).updates == 12
     assert planned(stage, toy, updates=0, epochs=3, accumulate=2).updates == 6
@@ -53,7 +64,9 @@ def test_updates_are_what_epochs_minutes_or_the_data_allow(stage: Any, toy: Call
     assert planned(stage, toy, updates=0, minutes=2).updates == 120
     assert planned(stage, toy, updates=0, minutes=2, epochs=3).updates == 12
     assert planned(stage, toy, updates=0).updates == 500, "few data: many epochs"
-    assert planned(stage, toy, updates=50, minutes=2).updates == 50, "minutes alone end it, should they come first"
+    assert planned(stage, toy, updates=50, minutes=2).updates == 50, (
+        "minutes alone end it, should they come first"
+    )
 
 
 def test_the_data_and_a_processors_speed_are_a_limit() -> None:
@@ -67,12 +80,18 @@ def test_the_data_and_a_processors_speed_are_a_limit() -> None:
 
 @pytest.mark.usefixtures("slow")
 def test_the_warmup_and_the_evaluations_follow(stage: Any, toy: Callable[..., Any]) -> None:
-    made = planned(stage, toy, updates=0, minutes=2, warmup=1000, evaluate_every=0, checkpoint_every=0)
+    made = planned(
+        stage, toy, updates=0, minutes=2, warmup=1000, evaluate_every=0, checkpoint_every=0
+    )
     assert (made.warmup, made.evaluate_every, made.checkpoint_every) == (12, 4, 4), "once per epoch"
-    assert planned(stage, toy, updates=9000, evaluate_every=0).evaluate_every == 90, "100 times in all"
+    assert planned(stage, toy, updates=9000, evaluate_every=0).evaluate_every == 90, (
+        "100 times in all"
+    )
     assert planned(stage, toy, updates=20, evaluate_every=0).evaluate_every == 2, "10 times"
     assert planned(stage, toy, updates=9000, warmup=1000).warmup == 1000
-    assert made == plan(made, stage.model(), toy(), Ranks(), Progress, Watcher()), "nothing is left open"
+    assert made == plan(made, stage.model(), toy(), Ranks(), Progress, Watcher()), (
+        "nothing is left open"
+    )
 
 
 @pytest.mark.usefixtures("slow")
@@ -82,11 +101,16 @@ def test_more_minutes_are_planned_by_the_speed_so_far(stage: Any, toy: Callable[
     assert planned(stage, toy, before, updates=0, minutes=0.1).updates == 60, "they are over"
 
 
-def test_measuring_changes_neither_the_model_nor_what_is_trained(stage: Any, toy: Callable[..., Any]) -> None:
+def test_measuring_changes_neither_the_model_nor_what_is_trained(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     model = stage.model()
     before = [p.clone() for p in model.parameters()]
     assert time_update(TrainingRecipe(accumulate=2), model, toy(), Ranks(), 0.01) > 0
-    assert all(torch.equal(p, q) and p.grad is None for p, q in zip(model.parameters(), before, strict=True))
+    assert all(
+        torch.equal(p, q) and p.grad is None
+        for p, q in zip(model.parameters(), before, strict=True)
+    )
 
 
 def test_the_fastest_number_of_threads_is_taken_told_and_given_back() -> None:
@@ -117,12 +141,16 @@ def test_a_run_uses_its_threads_and_one_that_has_them_measures_nothing(
 # --- minutes while a run trains
 
 
-def test_minutes_end_a_run_after_an_evaluation_and_count_over_resumes(stage: Any, toy: Callable[..., Any]) -> None:
+def test_minutes_end_a_run_after_an_evaluation_and_count_over_resumes(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     ended = stage.training("run", updates=100, evaluate_every=50, minutes=1e-6).run()
     assert (ended.update, ended.done, ended.best_update) == (1, True, 1)
     heard = Heard()
     assert stage.training("run", updates=100, watcher=heard, minutes=1e-6).run().update == 1
-    assert heard.notes == ["already finished at update 1; raise training.minutes or training.patience to continue"]
+    assert heard.notes == [
+        "already finished at update 1; raise training.minutes or training.patience to continue"
+    ]
     assert stage.training("run", updates=3, minutes=10).run().update == 3
 
 
@@ -130,7 +158,9 @@ def test_minutes_end_a_run_after_an_evaluation_and_count_over_resumes(stage: Any
 
 
 def test_the_forecast_is_a_range_and_counts_evaluations() -> None:
-    assert str(Cost(1, 1.0, 1.0, 90)).startswith("about 90 s here: 1 parameters, 90 updates at most")
+    assert str(Cost(1, 1.0, 1.0, 90)).startswith(
+        "about 90 s here: 1 parameters, 90 updates at most"
+    )
     assert str(Cost(1, 1.0, 1.0, 600, slowest=2.0)).startswith("10 min to 20 min here: ")
     assert str(Cost(1, 1.0, 1.0, 60, evaluations=30)).startswith("about 90 s here: ")
 
@@ -144,7 +174,9 @@ def test_the_dev_set_is_part_of_the_forecast(stage: Any, toy: Callable[..., Any]
     work = toy()
     work.dev_share = 1.5
     stage.training("run", work, Listener(), updates=12, evaluate_every=3).run()
-    assert costs[0].evaluations == pytest.approx(4 * 1.5 / 3 * 12 / 3), "4 batches, a third of the time, 4 evaluations"
+    assert costs[0].evaluations == pytest.approx(4 * 1.5 / 3 * 12 / 3), (
+        "4 batches, a third of the time, 4 evaluations"
+    )
 
 
 def test_lines_name_the_run_and_say_what_is_left_from_the_first_update_on() -> None:
@@ -157,7 +189,9 @@ def test_lines_name_the_run_and_say_what_is_left_from_the_first_update_on() -> N
     lines.update(Progress(update=61, tokens=1001, seconds=30.0), {"loss": 2.0})
     lines.update(Progress(update=62, tokens=1002, seconds=31.0), {"loss": 2.0})
     assert printed[0] == "mine: reading the data …"
-    assert printed[1].startswith("mine: 200 s here: ") or printed[1].startswith("mine: about 3 min here: ")
+    assert printed[1].startswith("mine: 200 s here: ") or printed[1].startswith(
+        "mine: about 3 min here: "
+    )
     assert printed[2:] == [
         "mine: update 51 of 150  loss 3.000  3 min left",
         "mine: update 61 of 150  loss 2.000  100 tokens/s  89 s left",
@@ -167,10 +201,15 @@ def test_lines_name_the_run_and_say_what_is_left_from_the_first_update_on() -> N
 def test_a_long_run_is_told_how_to_make_it_shorter() -> None:
     printed: list[str] = []
     Lines("mine", printed.append).cost(Cost(1, 1.0, 2.0, 1000))
-    assert printed[1] == "mine: for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)"
+    assert (
+        printed[1]
+        == "mine: for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)"
+    )
 
 
-def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_progress_is_shown_in_a_terminal_and_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import sys
 
     assert audience() is None
@@ -181,9 +220,15 @@ def test_progress_is_shown_in_a_terminal_and_in_a_notebook(monkeypatch: pytest.M
     assert audience() is sys.stdout
 
 
-def chosen(seconds: float, notes: list[str], alone: bool = True, **more: Any) -> tuple[bool | None, bool | None]:
+def chosen(
+    seconds: float, notes: list[str], alone: bool = True, **more: Any
+) -> tuple[bool | None, bool | None]:
     """graphs and compile of a run whose updates take so long, on a GPU where it is `alone`."""
-    captures, one_shape, joined = more.pop("captures", True), more.pop("one_shape", True), more.pop("joined", False)
+    captures, one_shape, joined = (
+        more.pop("captures", True),
+        more.pop("one_shape", True),
+        more.pop("joined", False),
+    )
     settings = TrainingRecipe(updates=1000, **more)
     made = choose_way(settings, captures, one_shape, alone, joined, lambda: seconds, notes.append)
     return made.graphs, made.compile
@@ -244,7 +289,9 @@ def test_what_is_set_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_processor_nothing_is_decided_aloud(stage: Any, toy: Callable[..., Any]) -> None:
     notes: list[str] = []
     assert chosen(9.0, notes, alone=False) == (False, False)
-    assert chosen(9.0, notes, alone=False, graphs=True) == (True, False), "a recipe made for a GPU stays what it is"
+    assert chosen(9.0, notes, alone=False, graphs=True) == (True, False), (
+        "a recipe made for a GPU stays what it is"
+    )
     assert notes == []
     made = planned(stage, toy, updates=5)
     assert (made.graphs, made.compile) == (False, False), "a run folder has the decision"

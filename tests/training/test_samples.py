@@ -30,7 +30,10 @@ class Choosing(nn.Module):
         rows = torch.arange(len(inputs))
         logits = self.vectors[self.choice].unsqueeze(1).expand(-1, 2, -1)  # B N V
         chosen = self.chances(inputs)[rows, self.choice].unsqueeze(1)
-        return leave_sample(logits, Sample(self.estimator, chosen, torch.zeros_like(chosen), torch.ones(len(rows)).bool()))
+        return leave_sample(
+            logits,
+            Sample(self.estimator, chosen, torch.zeros_like(chosen), torch.ones(len(rows)).bool()),
+        )
 
 
 def test_the_mean_over_all_choices_is_the_gradient_of_the_expected_loss() -> None:

@@ -24,12 +24,16 @@ from saccade.training.losses import Batch, batch_loss, token_loss
 @pytest.mark.parametrize("warmup", [1, 4, 100])
 def test_inverse_sqrt_is_the_paper_s_rate_over_its_peak(warmup: int) -> None:
     for update in (1, 2, 3, 4, 5, 99, 100, 101, 5000):
-        paper = min(update**-0.5, update * warmup**-1.5)  # Vaswani et al. 2017, eq. 3, without dim^-0.5
+        paper = min(
+            update**-0.5, update * warmup**-1.5
+        )  # Vaswani et al. 2017, eq. 3, without dim^-0.5
         assert schedules.inverse_sqrt(update, warmup, 9999) == pytest.approx(paper / warmup**-0.5)
 
 
 def test_cosine_goes_up_in_a_line_and_down_half_a_cosine() -> None:
-    assert [schedules.cosine(update, 4, 24) for update in (1, 2, 3, 4)] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert [schedules.cosine(update, 4, 24) for update in (1, 2, 3, 4)] == pytest.approx(
+        [0.25, 0.5, 0.75, 1.0]
+    )
     for update in range(4, 25):
         expected = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (update - 4) / 20))
         assert schedules.cosine(update, 4, 24) == pytest.approx(expected)
@@ -38,12 +42,22 @@ def test_cosine_goes_up_in_a_line_and_down_half_a_cosine() -> None:
 
 
 def test_constant_stays_level_after_its_warmup() -> None:
-    assert [schedules.constant(update, 4, 9) for update in range(1, 8)] == [0.25, 0.5, 0.75, 1, 1, 1, 1]
+    assert [schedules.constant(update, 4, 9) for update in range(1, 8)] == [
+        0.25,
+        0.5,
+        0.75,
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("name", schedules.table.names())
 @given(warmup=st.integers(0, 50), updates=st.integers(1, 80))
-def test_every_schedule_stays_between_nothing_and_its_peak(name: str, warmup: int, updates: int) -> None:
+def test_every_schedule_stays_between_nothing_and_its_peak(
+    name: str, warmup: int, updates: int
+) -> None:
     factors = [schedules.table[name](update, warmup, updates) for update in range(1, updates + 1)]
     assert all(0 < factor <= 1 for factor in factors)
     up, down = factors[: max(warmup, 1)], factors[max(warmup, 1) - 1 :]
@@ -65,7 +79,11 @@ def test_the_smoothed_loss_is_the_sum_by_hand(smoothing: float) -> None:
                 by_hand -= float((1 - smoothing) * wanted + smoothing * log_p[b, t].mean())
     assert float(token_loss(logits, target, 0, smoothing)) == pytest.approx(by_hand, rel=1e-6)
     reference = F.cross_entropy(
-        logits.flatten(0, 1), target.flatten(), ignore_index=0, label_smoothing=smoothing, reduction="sum"
+        logits.flatten(0, 1),
+        target.flatten(),
+        ignore_index=0,
+        label_smoothing=smoothing,
+        reduction="sum",
     )
     assert float(reference) == pytest.approx(by_hand, rel=1e-12)
 
@@ -91,7 +109,9 @@ def test_bf16_logits_are_summed_in_float32() -> None:
     assert float(found) == pytest.approx(float(token_loss(logits.double(), target, 0)), rel=1e-5)
 
 
-def whole_batch(stage: Any, toy: Callable[..., Any], name: str, **settings: Any) -> dict[str, torch.Tensor]:
+def whole_batch(
+    stage: Any, toy: Callable[..., Any], name: str, **settings: Any
+) -> dict[str, torch.Tensor]:
     """Parameters after two epochs without dropout; an update sees all examples, in batches of `size`."""
     training = stage.training(name, toy(size=settings.pop("size", 13)), updates=2, **settings)
     for module in training.model.modules():
@@ -112,17 +132,23 @@ class Dropping(torch.nn.Module):
         return self.answers[: len(rows)] + shift.view(-1, 1, 1)
 
 
-@pytest.mark.parametrize(("smoothing", "agreement"), [(0.0, 0.0), (0.1, 0.0), (0.0, 2.0), (0.1, 5.0)])
+@pytest.mark.parametrize(
+    ("smoothing", "agreement"), [(0.0, 0.0), (0.1, 0.0), (0.0, 2.0), (0.1, 5.0)]
+)
 def test_two_answers_are_drawn_together_by_hand(smoothing: float, agreement: float) -> None:
     answers, target = torch.randn(6, 2, 4), torch.randint(1, 4, (3, 2))
     target[1, 1] = 0  # padding: neither loss nor agreement there
     model = Dropping(answers)
-    found = batch_loss(model, Batch((torch.arange(3), torch.zeros(3)), target, 0, 5, ()), smoothing, agreement)
+    found = batch_loss(
+        model, Batch((torch.arange(3), torch.zeros(3)), target, 0, 5, ()), smoothing, agreement
+    )
     first, second = answers[:3].double(), answers[3:].double()
     if not agreement:
         torch.testing.assert_close(found, token_loss(first, target, 0, smoothing).float())
         return
-    by_hand = (token_loss(first, target, 0, smoothing) + token_loss(second, target, 0, smoothing)).item() / 2
+    by_hand = (
+        token_loss(first, target, 0, smoothing) + token_loss(second, target, 0, smoothing)
+    ).item() / 2
     p, q = first.softmax(-1), second.softmax(-1)
     for b in range(3):
         for t in range(2):
@@ -176,7 +202,9 @@ def test_gradients_are_clipped_to_their_norm(stage: Any, clip: float) -> None:
 def test_the_learning_rate_follows_the_schedule(stage: Any) -> None:
     rates: list[float] = []
     training = stage.training("run", updates=6, learning_rate=0.2, schedule="cosine", warmup=3)
-    training.update.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    training.update.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
+    )
     training.run()
     assert rates == pytest.approx([0.2 * schedules.cosine(update, 3, 6) for update in range(1, 7)])
 
@@ -184,7 +212,9 @@ def test_the_learning_rate_follows_the_schedule(stage: Any) -> None:
 def test_bf16_autocast_trains_nearly_alike_and_keeps_float32_parameters(stage: Any) -> None:
     dtypes = set()
     training = stage.training("bf16", precision="bf16")
-    training.model[-1].register_forward_hook(lambda _module, _args, output: dtypes.add((training.model.training, output.dtype)))
+    training.model[-1].register_forward_hook(
+        lambda _module, _args, output: dtypes.add((training.model.training, output.dtype))
+    )
     ended = training.run()
     plain = stage.training("float32")
     plain.run()
@@ -200,7 +230,9 @@ def test_bf16_autocast_trains_nearly_alike_and_keeps_float32_parameters(stage: A
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor uses parts of torch that torch calls deprecated
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning"
+)  # inductor uses parts of torch that torch calls deprecated
 def test_a_compiled_model_trains_alike_and_is_saved_under_its_own_names(
     stage: Any, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
@@ -228,15 +260,25 @@ def test_the_cost_is_measured_without_a_move(stage: Any) -> None:
     model = stage.training("run").model
     before = [p.clone() for p in model.parameters()]
     cost = measure(model, lambda: model(torch.tensor([[1, 2, 3], [4, 5, 6]])).sum(), 50, 1, Ranks())
-    assert all(torch.equal(p, q) and p.grad is None for p, q in zip(model.parameters(), before, strict=True))
+    assert all(
+        torch.equal(p, q) and p.grad is None
+        for p, q in zip(model.parameters(), before, strict=True)
+    )
     assert cost.parameters == 11 * 6 + 18 * 5 + 5
-    assert cost.flops_per_update == 3 * 2 * (2 * 18 * 5), "2 rows, multiply and add, forward and twice backward"
+    assert cost.flops_per_update == 3 * 2 * (2 * 18 * 5), (
+        "2 rows, multiply and add, forward and twice backward"
+    )
     assert cost.seconds_per_update > 0
     calm = replace(cost, seconds_per_update=1e-4, slowest=1e-4)  # whatever else the machine does
-    assert "about 0 s here: 161 parameters, 50 updates at most, 1.08e+03 FLOPs per update (5.40e+04 in all)" in str(calm)
+    assert (
+        "about 0 s here: 161 parameters, 50 updates at most, 1.08e+03 FLOPs per update (5.40e+04 in all)"
+        in str(calm)
+    )
 
 
-def test_the_cost_is_told_before_the_first_update_and_counts_accumulation(stage: Any, toy: Callable[..., Any]) -> None:
+def test_the_cost_is_told_before_the_first_update_and_counts_accumulation(
+    stage: Any, toy: Callable[..., Any]
+) -> None:
     told: list[object] = []
 
     class Listener(Watcher):

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorStorageMetadata,
+)
 
 from saccade import api
 from saccade.files import MANIFEST, sha256
@@ -48,13 +53,18 @@ def made(change: Callable[[Metadata], None], content: bytes) -> bytes:
 
 
 def outside(found: Metadata) -> None:
-    found.storage_data = {key: _StorageInfo("../../secret", one.offset, one.length) for key, one in found.storage_data.items()}
+    found.storage_data = {
+        key: _StorageInfo("../../secret", one.offset, one.length)
+        for key, one in found.storage_data.items()
+    }
 
 
 def huge(found: Metadata) -> None:
     name, part = next(iter(found.state_dict_metadata.items()))
     assert isinstance(part, TensorStorageMetadata)
-    found.state_dict_metadata[name] = TensorStorageMetadata(part.properties, torch.Size([1 << 40]), part.chunks)
+    found.state_dict_metadata[name] = TensorStorageMetadata(
+        part.properties, torch.Size([1 << 40]), part.chunks
+    )
 
 
 def in_bytes(found: Metadata) -> None:
@@ -69,23 +79,43 @@ EVIL: dict[str, tuple[Callable[[bytes, Path], bytes], str]] = {
         lambda _, path: pickle.dumps(Runs(os.system, f"touch {path}")),
         "it names posix.system, which no checkpoint needs",
     ),
-    "an old pickle": (lambda _, path: f"cos\nsystem\n(S'touch {path}'\ntR.".encode(), "it names os.system, which no checkpoint"),
-    "a file": (lambda _, path: pickle.dumps(Runs(open, path, "w")), "io.open, which no checkpoint needs"),
+    "an old pickle": (
+        lambda _, path: f"cos\nsystem\n(S'touch {path}'\ntR.".encode(),
+        "it names os.system, which no checkpoint",
+    ),
+    "a file": (
+        lambda _, path: pickle.dumps(Runs(open, path, "w")),
+        "io.open, which no checkpoint needs",
+    ),
     "a program inside": (
-        lambda old, path: made(lambda found: setattr(found, "planner_data", Runs(os.mkdir, str(path))), old),
+        lambda old, path: made(
+            lambda found: setattr(found, "planner_data", Runs(os.mkdir, str(path))), old
+        ),
         "it names posix.mkdir, which no checkpoint needs",
     ),
     "torch's own loader": (
         lambda _, path: pickle.dumps(Runs(torch.load, str(path))),
         "it names torch.serialization.load, which no checkpoint needs",
     ),
-    "a dotted name": (lambda _, path: b"\x80\x04\x8c\x05torch\x8c\x09os.system\x93.", "it names torch.os.system, which no"),
-    "bytes": (lambda old, _: made(in_bytes, old), "BytesStorageMetadata, which no checkpoint needs"),
+    "a dotted name": (
+        lambda _, path: b"\x80\x04\x8c\x05torch\x8c\x09os.system\x93.",
+        "it names torch.os.system, which no",
+    ),
+    "bytes": (
+        lambda old, _: made(in_bytes, old),
+        "BytesStorageMetadata, which no checkpoint needs",
+    ),
     "a file elsewhere": (lambda old, _: made(outside, old), "it names the file '../../secret'"),
     "a huge tensor": (lambda old, _: made(huge, old), "bytes, and there are"),
-    "nonsense": (lambda _, __: b"nonsense", "cannot be read (UnpicklingError); copy the checkpoint again"),
+    "nonsense": (
+        lambda _, __: b"nonsense",
+        "cannot be read (UnpicklingError); copy the checkpoint again",
+    ),
     "nothing": (lambda _, __: b"", "cannot be read (EOFError); copy the checkpoint again"),
-    "a number": (lambda _, __: pickle.dumps(7), "cannot be read (AttributeError); copy the checkpoint again"),
+    "a number": (
+        lambda _, __: pickle.dumps(7),
+        "cannot be read (AttributeError); copy the checkpoint again",
+    ),
 }
 
 
@@ -112,14 +142,23 @@ def test_nothing_in_a_checkpoint_runs(trained: Path, tmp_path: Path, name: str) 
     shutil.rmtree(run / "best")
     told = run_cli("translate", run, "the cat")
     assert told.code == 2
-    assert f"{run}/last is a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it" in told.err
+    assert (
+        f"{run}/last is a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
+        in told.err
+    )
     assert "; make a model of it with `saccade convert" in told.err
     assert not trace.exists()
 
 
-def test_ones_own_sharded_run_resumes_and_converts_without_a_flag(trained: Path, tmp_path: Path) -> None:
+def test_ones_own_sharded_run_resumes_and_converts_without_a_flag(
+    trained: Path, tmp_path: Path
+) -> None:
     shutil.copytree(trained, tmp_path / "run")
     assert run_cli("convert", tmp_path / "run", "--out", tmp_path / "model").code == 0
     assert api.load(tmp_path / "model").name == "luong"
-    _, ended = api.fit({**RECIPE, "training": {"updates": 4, "checkpoint": "sharded"}}, tmp_path / "run", resume=True)
+    _, ended = api.fit(
+        {**RECIPE, "training": {"updates": 4, "checkpoint": "sharded"}},
+        tmp_path / "run",
+        resume=True,
+    )
     assert ended.update == 4

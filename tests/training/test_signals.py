@@ -37,7 +37,15 @@ def checkpoints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     plain = RunFolder.save_last
 
-    def save(self: RunFolder, kind: str, ranks: Any, model: Any, optimizer: Any, at: Progress, carried: Any) -> None:
+    def save(
+        self: RunFolder,
+        kind: str,
+        ranks: Any,
+        model: Any,
+        optimizer: Any,
+        at: Progress,
+        carried: Any,
+    ) -> None:
         found.append(at.update)
         plain(self, kind, ranks, model, optimizer, at, carried)
 
@@ -48,7 +56,9 @@ def checkpoints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_closed_terminal_ends_a_run_as_sigterm_does(stage: Any) -> None:
     before = signal.getsignal(signal.SIGHUP)
     stage.training("whole").run()
-    with pytest.raises(Stopped, match="stopped by SIGHUP after update 7; a checkpoint was written") as stopped:
+    with pytest.raises(
+        Stopped, match="stopped by SIGHUP after update 7; a checkpoint was written"
+    ) as stopped:
         stage.training("run", watcher=Signal(7, signal.SIGHUP), checkpoint_every=1000).run()
     assert stopped.value.code == 129
     assert signal.getsignal(signal.SIGHUP) is before
@@ -56,10 +66,16 @@ def test_a_closed_terminal_ends_a_run_as_sigterm_does(stage: Any) -> None:
     assert stage.same("whole", "run")
 
 
-def test_a_run_under_nohup_takes_no_notice_of_a_closed_terminal(stage: Any, checkpoints: list[int]) -> None:
+def test_a_run_under_nohup_takes_no_notice_of_a_closed_terminal(
+    stage: Any, checkpoints: list[int]
+) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert stage.training("run", watcher=Signal(7, signal.SIGHUP), checkpoint_every=1000).run().done
+        assert (
+            stage.training("run", watcher=Signal(7, signal.SIGHUP), checkpoint_every=1000)
+            .run()
+            .done
+        )
     finally:
         signal.signal(signal.SIGHUP, before)
     assert checkpoints == [12]
@@ -85,7 +101,11 @@ def test_a_second_signal_while_the_checkpoint_is_written_does_not_lose_it(
     safe = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("SIGTERM had its usual effect"))
     training = stage.training("run", watcher=Signal(7, number), checkpoint_every=1000)
     plain = training.folder.files["config.json"]
-    training.folder.files["config.json"] = lambda path: (plain(path), os.kill(os.getpid(), number), os.kill(os.getpid(), number))
+    training.folder.files["config.json"] = lambda path: (
+        plain(path),
+        os.kill(os.getpid(), number),
+        os.kill(os.getpid(), number),
+    )
     try:
         with pytest.raises(Stopped, match="after update 7; a checkpoint was written"):
             training.run()
@@ -95,7 +115,9 @@ def test_a_second_signal_while_the_checkpoint_is_written_does_not_lose_it(
     assert stage.training("run").folder.progress().update == 7
 
 
-def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect_but_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect_but_not_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[int] = []
     monkeypatch.setattr(stopping, "GRACE", 10**6)
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))

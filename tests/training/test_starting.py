@@ -25,8 +25,13 @@ SHORT = {"updates": 2, "tokens": 300, "evaluate_every": 2}
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder with two recipes: `second.yaml` starts from `first.yaml`."""
     monkeypatch.chdir(tmp_path)
-    first = tiny_recipe(data={"phrasebook": {"train": 30, "dev": 4, "test": 4}}, model=MODEL, training=SHORT)
-    second = {**{name: value for name, value in first.items() if name != "vocabulary"}, "start_from": "first.yaml"}
+    first = tiny_recipe(
+        data={"phrasebook": {"train": 30, "dev": 4, "test": 4}}, model=MODEL, training=SHORT
+    )
+    second = {
+        **{name: value for name, value in first.items() if name != "vocabulary"},
+        "start_from": "first.yaml",
+    }
     for name, values in {"first": first, "second": second}.items():
         (tmp_path / f"{name}.yaml").write_text(json.dumps(values))
     return tmp_path
@@ -49,10 +54,15 @@ class Notes(Watcher):
         self.told.append(text)
 
 
-def test_the_command_trains_the_first_recipe_into_its_usual_folder(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_trains_the_first_recipe_into_its_usual_folder(
+    empty: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["train", "second.yaml"]) == 0
     told = capsys.readouterr().err
-    assert "second: starts from the model of first, which is trained first into runs/first (updates: 2)" in told
+    assert (
+        "second: starts from the model of first, which is trained first into runs/first (updates: 2)"
+        in told
+    )
     assert sorted(path.name for path in (empty / "runs").iterdir()) == ["first", "second"]
     assert json.loads((empty / "runs/second/recipe.json").read_text())["start_from"] == "first.yaml"
 
@@ -71,7 +81,11 @@ def test_python_trains_it_too_and_uses_a_finished_run_again(empty: Path) -> None
 
 
 def test_a_finished_run_with_other_settings_is_used_as_it_is(empty: Path) -> None:
-    api.fit(config.read_recipe("first.yaml", ["training.updates=1", "model.dim=12"]), "runs/first", watcher=Watcher())
+    api.fit(
+        config.read_recipe("first.yaml", ["training.updates=1", "model.dim=12"]),
+        "runs/first",
+        watcher=Watcher(),
+    )
     notes = Notes()
     api.fit(config.read_recipe("second.yaml", ["model.dim=12"]), "out", watcher=notes)
     assert updates("runs/first") == 1
@@ -104,10 +118,25 @@ def test_compare_starts_each_seed_from_the_first_recipe_of_that_seed(empty: Path
 
     comparison.check(recipes, [0, 1], "", {})
     rows = comparison.compare(recipes, [0, 1], Path("runs/compare"), watch)
-    assert seen == ["first, seed 0", "second, seed 0", "first, seed 1", "second, seed 1", "first, seed 0", "first, seed 1"]
-    assert sorted(path.name for path in Path("runs/compare").iterdir()) == ["first-0", "first-1", "second-0", "second-1"]
+    assert seen == [
+        "first, seed 0",
+        "second, seed 0",
+        "first, seed 1",
+        "second, seed 1",
+        "first, seed 0",
+        "first, seed 1",
+    ]
+    assert sorted(path.name for path in Path("runs/compare").iterdir()) == [
+        "first-0",
+        "first-1",
+        "second-0",
+        "second-1",
+    ]
     assert [run.name for run in rows[1].runs] == ["first-0", "first-1"]
-    assert json.loads(Path("runs/compare/second-1/recipe.json").read_text())["start_from"] == "runs/compare/first-1"
+    assert (
+        json.loads(Path("runs/compare/second-1/recipe.json").read_text())["start_from"]
+        == "runs/compare/first-1"
+    )
     assert not Path("runs/first").exists()
 
 
@@ -121,7 +150,8 @@ def test_what_the_second_begins_with_is_what_the_first_has_learned(empty: Path) 
 
 def test_without_a_run_a_system_is_not_built(empty: Path) -> None:
     with pytest.raises(
-        SaccadeError, match=r"^start_from is the recipe first, which has no run in runs/first; train it first: sacc"
+        SaccadeError,
+        match=r"^start_from is the recipe first, which has no run in runs/first; train it first: sacc",
     ):
         api.build(config.read_recipe("second.yaml"))
 
@@ -129,21 +159,37 @@ def test_without_a_run_a_system_is_not_built(empty: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("nowhere", "no model folder at nowhere, and no recipe of that name comes with saccade; there are: "),
+        (
+            "nowhere",
+            "no model folder at nowhere, and no recipe of that name comes with saccade; there are: ",
+        ),
         (
             "runs/shapes-captions-sofd",
             "no model folder at runs/shapes-captions-sofd, and no recipe of that name comes with saccade; did",
         ),
         ("runs/first", "no model folder at runs/first, and no recipe of that name comes"),
-        ("loop.yaml", "loop.yaml starts from itself by start_from; name another recipe or a model folder"),
-        ("second.yaml", "runs/second is the run of second, which this run starts from; choose another --out"),
+        (
+            "loop.yaml",
+            "loop.yaml starts from itself by start_from; name another recipe or a model folder",
+        ),
+        (
+            "second.yaml",
+            "runs/second is the run of second, which this run starts from; choose another --out",
+        ),
         ("empty.yaml", "empty.yaml is empty; write at least `data:` and `model:`"),
-        ("gone.yaml", "no model folder at gone.yaml, and no recipe of that name comes with saccade"),
+        (
+            "gone.yaml",
+            "no model folder at gone.yaml, and no recipe of that name comes with saccade",
+        ),
     ],
 )
-def test_a_wrong_name_is_one_sentence(empty: Path, capsys: pytest.CaptureFixture[str], given: str, told: str) -> None:
+def test_a_wrong_name_is_one_sentence(
+    empty: Path, capsys: pytest.CaptureFixture[str], given: str, told: str
+) -> None:
     (empty / "empty.yaml").write_text("")
-    (empty / "loop.yaml").write_text((empty / "second.yaml").read_text().replace("first.yaml", "loop.yaml"))
+    (empty / "loop.yaml").write_text(
+        (empty / "second.yaml").read_text().replace("first.yaml", "loop.yaml")
+    )
     assert run(["train", "second.yaml", f"start_from={given}"]) == 2
     assert told in capsys.readouterr().err
     assert not (empty / "runs").exists(), "nothing was trained"
@@ -157,7 +203,10 @@ def test_an_output_folder_that_is_taken_is_found_before_the_first_run(empty: Pat
     assert not (empty / "runs").exists()
 
 
-@pytest.mark.parametrize("name", ["shapes-captions-hard", "entailment-pretrained", "sst2-pretrained", "phrasebook-gnmt-reward"])
+@pytest.mark.parametrize(
+    "name",
+    ["shapes-captions-hard", "entailment-pretrained", "sst2-pretrained", "phrasebook-gnmt-reward"],
+)
 def test_the_recipes_that_start_from_another_name_a_recipe_of_the_same_model(name: str) -> None:
     second = config.read_recipe(name)
     [first] = config.recipes_before(second)
@@ -167,7 +216,9 @@ def test_the_recipes_that_start_from_another_name_a_recipe_of_the_same_model(nam
         assert made.model.get(key) == second.model.get(key)
 
 
-def test_the_list_of_recipes_says_what_the_first_one_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_list_of_recipes_says_what_the_first_one_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from saccade.config import index
 
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path))

@@ -25,16 +25,32 @@ TEXT = [Document("the black cat saw the dog and the dog saw a mouse", 1)]
 TEXTS = [Labeled("a black cat", "good", 1), Labeled("the dog barks", "bad", 2)]
 SENTENCES = [Sentence(("the", "cat"), ("DET", "NOUN"), 1)]
 PAIRS = [Pair("the cat", "le chat", 1)]
-EXAMPLES = {"classification": TEXTS, "tagging": SENTENCES, "translation": PAIRS, "language-modelling": TEXT}
+EXAMPLES = {
+    "classification": TEXTS,
+    "tagging": SENTENCES,
+    "translation": PAIRS,
+    "language-modelling": TEXT,
+}
 SIZES = {"dim": 8, "hidden": 12, "depth": 2, "heads": 2}
 
 
 def recipe(task: str, family: str, start: Path | str = "", **more: Any) -> dict[str, Any]:
-    sizes = SIZES if family.startswith("transformer") else {key: SIZES[key] for key in ("dim", "hidden", "depth")}
+    sizes = (
+        SIZES
+        if family.startswith("transformer")
+        else {key: SIZES[key] for key in ("dim", "hidden", "depth")}
+    )
     sizes = {"dim": 8} if family == "bag" else sizes
     model = {"family": family, **sizes, **more.pop("model", {})}
     vocabulary = {**({} if start else {"kind": "words"}), **more.pop("vocabulary", {})}
-    return {"task": task, "model": model, "start_from": str(start), "vocabulary": vocabulary, "device": "cpu", **more}
+    return {
+        "task": task,
+        "model": model,
+        "start_from": str(start),
+        "vocabulary": vocabulary,
+        "device": "cpu",
+        **more,
+    }
 
 
 def build(task: str, family: str, start: Path | str = "", **more: Any) -> api.System:
@@ -43,7 +59,9 @@ def build(task: str, family: str, start: Path | str = "", **more: Any) -> api.Sy
 
 def pretrained(folder: Path, objective: str, family: str, **more: Any) -> api.System:
     """Parameters as if they had been learned: none of them is what a fresh model has."""
-    made = build("language-modelling", family, language={"objective": objective, "block": 8}, **more)
+    made = build(
+        "language-modelling", family, language={"objective": objective, "block": 8}, **more
+    )
     with torch.no_grad():
         for parameter in made.model.parameters():
             parameter.normal_()
@@ -80,7 +98,9 @@ def test_labels_stand_on_what_was_learned_on_plain_text(
     assert made.task.text.to_json() == first.task.text.to_json(), "the vocabulary comes along"
     stored = {name.removeprefix("body."): value for name, value in learned(first.model).items()}
     torch.manual_seed(made.recipe.seed)
-    fresh = type(made.task)(made.task.text, made.task.labels).build(recipes.Builder(made.recipe.model))
+    fresh = type(made.task)(made.task.text, made.task.labels).build(
+        recipes.Builder(made.recipe.model)
+    )
     body, checked = learned(made.model.body), 0
     for name, value in body.items():
         other = stored.get(name, stored.get(name.replace("embedding.", "source.")))
@@ -90,7 +110,9 @@ def test_labels_stand_on_what_was_learned_on_plain_text(
         assert value.shape[1:] == other.shape[1:]
         checked += 1
     assert checked == len(body) > 3
-    for name, value in learned(made.model).items():  # the head and the pool are the task's own, drawn by the seed
+    for name, value in learned(
+        made.model
+    ).items():  # the head and the pool are the task's own, drawn by the seed
         if not name.startswith("body."):
             assert torch.equal(value, learned(fresh)[name]), name
 
@@ -100,7 +122,11 @@ def test_an_encoder_decoder_takes_an_encoder_and_a_decoder(tmp_path: Path) -> No
     made = build("translation", "transformer", tmp_path / "masked")
     assert made.task.source is made.task.target, "one vocabulary for both sides"
     for name, value in learned(masked.model.body).items():
-        for mine in ({"embedding": "source"}, {"embedding": "target"}) if name.startswith("embedding") else ({},):
+        for mine in (
+            ({"embedding": "source"}, {"embedding": "target"})
+            if name.startswith("embedding")
+            else ({},)
+        ):
             key = name.replace("embedding", mine.get("embedding", ""))
             found = learned(made.model)[key]
             assert torch.equal(found, value[: len(found)])
@@ -109,7 +135,9 @@ def test_an_encoder_decoder_takes_an_encoder_and_a_decoder(tmp_path: Path) -> No
     for name, value in learned(causal.model).items():
         if name.startswith("decoder"):
             assert torch.equal(learned(made.model)[name], value)
-    denoising = pretrained(tmp_path / "denoising", "denoising", "transformer", model={"tied": False})
+    denoising = pretrained(
+        tmp_path / "denoising", "denoising", "transformer", model={"tied": False}
+    )
     made = build("translation", "transformer", tmp_path / "denoising", model={"tied": False})
     for name, value in learned(denoising.model).items():
         found = learned(made.model)[name]
@@ -129,8 +157,16 @@ def test_a_decoder_alone_reads_what_the_decoder_of_a_pair_read(tmp_path: Path) -
 def test_the_same_kind_of_model_takes_the_head_too(tmp_path: Path) -> None:
     for objective, family in (("masked", "transformer-encoder"), ("causal", "rnn-decoder")):
         first = pretrained(tmp_path / objective, objective, family)
-        again = build("language-modelling", family, tmp_path / objective, language={"objective": objective, "block": 8})
-        assert all(torch.equal(value, learned(first.model)[name]) for name, value in learned(again.model).items())
+        again = build(
+            "language-modelling",
+            family,
+            tmp_path / objective,
+            language={"objective": objective, "block": 8},
+        )
+        assert all(
+            torch.equal(value, learned(first.model)[name])
+            for name, value in learned(again.model).items()
+        )
 
 
 def test_a_head_of_the_same_shape_in_another_task_is_not_taken(tmp_path: Path) -> None:
@@ -146,7 +182,10 @@ def test_a_head_of_the_same_shape_in_another_task_is_not_taken(tmp_path: Path) -
 def test_rows_of_masks_behind_the_words_are_left_where_they_are(tmp_path: Path) -> None:
     first = pretrained(tmp_path / "first", "masked", "transformer-encoder")
     made = build("classification", "transformer-encoder", tmp_path / "first")
-    assert len(first.model.body.embedding.tokens.weight) == len(made.model.body.embedding.tokens.weight) + 1
+    assert (
+        len(first.model.body.embedding.tokens.weight)
+        == len(made.model.body.embedding.tokens.weight) + 1
+    )
 
 
 def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
@@ -158,13 +197,21 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
             {"hidden": 16},
             "'encoder.0.feedforward.inner.weight' is (12, 8) there and (16, 8) here; use the same model.dim, hidden",
         ),
-        ({"depth": 3}, "has no 'encoder.2.mixer.q.weight' for this model; choose a model.family of the same kind"),
+        (
+            {"depth": 3},
+            "has no 'encoder.2.mixer.q.weight' for this model; choose a model.family of the same kind",
+        ),
     ):
-        assert sentence in told(lambda words=words: build("classification", "transformer-encoder", start, model=words))
-    assert "has no encoder or decoder for this model; choose a model.family of the same kind" in told(
-        lambda: build("classification", "transformer-decoder", start)
+        assert sentence in told(
+            lambda words=words: build("classification", "transformer-encoder", start, model=words)
+        )
+    assert (
+        "has no encoder or decoder for this model; choose a model.family of the same kind"
+        in told(lambda: build("classification", "transformer-decoder", start))
     )
-    assert "has no encoder or decoder for this model" in told(lambda: build("classification", "bag", start))
+    assert "has no encoder or decoder for this model" in told(
+        lambda: build("classification", "bag", start)
+    )
     assert f"no model folder at {tmp_path / 'nowhere'}" in told(
         lambda: build("classification", "transformer-encoder", tmp_path / "nowhere")
     )
@@ -193,13 +240,27 @@ def test_a_training_begins_there_and_its_model_stands_alone(tmp_path: Path, obje
     (tmp_path / "labels.tsv").write_text("a black cat\tgood\nthe dog barks\tbad\n" * 5)
     family = {"masked": "transformer-encoder", "causal": "transformer-decoder"}[objective]
     training = {"updates": 3, "tokens": 64, "evaluate_every": 3}
-    text, labels = ({"train": str(tmp_path / name), "dev": str(tmp_path / name)} for name in ("text.txt", "labels.tsv"))
+    text, labels = (
+        {"train": str(tmp_path / name), "dev": str(tmp_path / name)}
+        for name in ("text.txt", "labels.tsv")
+    )
     how = {"objective": objective, "block": 8}
-    first, _ = api.fit(recipe("language-modelling", family, language=how, data=text, training=training), tmp_path / "first")
-    fine = recipe("classification", family, tmp_path / "first", data=labels, training={**training, "learning_rate": 0.0})
+    first, _ = api.fit(
+        recipe("language-modelling", family, language=how, data=text, training=training),
+        tmp_path / "first",
+    )
+    fine = recipe(
+        "classification",
+        family,
+        tmp_path / "first",
+        data=labels,
+        training={**training, "learning_rate": 0.0},
+    )
     made, _ = api.fit(fine, tmp_path / "fine")
     rows = made.model.body.embedding.tokens.weight
     stored = learned(first.model)
-    assert torch.equal(rows, stored[next(name for name in stored if name.endswith("tokens.weight"))][: len(rows)])
+    assert torch.equal(
+        rows, stored[next(name for name in stored if name.endswith("tokens.weight"))][: len(rows)]
+    )
     (tmp_path / "first").rename(tmp_path / "gone")
     assert api.classify(api.load(tmp_path / "fine"), ["a cat"])[0].label in ("good", "bad")

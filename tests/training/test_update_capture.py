@@ -21,7 +21,15 @@ from saccade.training.distributed import Ranks
 from saccade.training.loop import Watcher
 from saccade.training.update_capture import Captured, CapturedUpdate
 
-READS = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "equal"}
+READS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique_dim",
+    "_unique2",
+    "unique_consecutive",
+    "equal",
+}
 
 
 class NothingRead(TorchDispatchMode):
@@ -29,7 +37,10 @@ class NothingRead(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.split(".")[0]
-        if name in READS or (name.startswith("index") and any(getattr(at, "dtype", None) == torch.bool for at in indices(args))):
+        if name in READS or (
+            name.startswith("index")
+            and any(getattr(at, "dtype", None) == torch.bool for at in indices(args))
+        ):
             raise AssertionError(f"{name} reads what was computed")
         return func(*args, **(kwargs or {}))
 
@@ -39,15 +50,35 @@ def indices(args: Any) -> Any:
 
 
 MODELS: dict[str, dict[str, Any]] = {
-    **{name: {"model": {"family": name}} for name in ("transformer", "bahdanau", "luong", "fixed-context", "fixed-first")},
+    **{
+        name: {"model": {"family": name}}
+        for name in ("transformer", "bahdanau", "luong", "fixed-context", "fixed-first")
+    },
     "learned positions": {"model": {"family": "transformer", "position_embedding": "learned"}},
     "relative positions": {"model": {"family": "transformer", "position": "t5"}},
-    "rotary": {"model": {"family": "transformer", "position": "rotary", "position_embedding": "none"}},
-    "experts": {"model": {"family": "transformer", "feedforward": {"name": "experts", "count": 3}, "residual": "rezero"}},
-    "convolution": {
-        "model": {"family": "transformer", "mixer": "light-convolution", "head": "mixture", "stack": "shared", "depth": 2}
+    "rotary": {
+        "model": {"family": "transformer", "position": "rotary", "position_embedding": "none"}
     },
-    "causal": {"task": "language-modelling", "model": {"family": "transformer-decoder", "position_embedding": "learned"}},
+    "experts": {
+        "model": {
+            "family": "transformer",
+            "feedforward": {"name": "experts", "count": 3},
+            "residual": "rezero",
+        }
+    },
+    "convolution": {
+        "model": {
+            "family": "transformer",
+            "mixer": "light-convolution",
+            "head": "mixture",
+            "stack": "shared",
+            "depth": 2,
+        }
+    },
+    "causal": {
+        "task": "language-modelling",
+        "model": {"family": "transformer-decoder", "position_embedding": "learned"},
+    },
     "recurrent": {"task": "language-modelling", "model": {"family": "rnn-decoder"}},
     "carried": {
         "task": "language-modelling",
@@ -74,7 +105,11 @@ def made(name: str, **training: Any) -> Any:
     small = {"dim": 16, "hidden": 16, "depth": 1, "dropout": 0.1}
     task = values.get("task", "translation")
     corpus = "reviews" if task == "classification" else "phrasebook"
-    data = {"train": f"{corpus}:train", "dev": f"{corpus}:dev", corpus: {"train": 200, "dev": 20, "test": 20}}
+    data = {
+        "train": f"{corpus}:train",
+        "dev": f"{corpus}:dev",
+        corpus: {"train": 200, "dev": 20, "test": 20},
+    }
     if task == "language-modelling":
         training.pop("round_to", None)  # blocks have one length
     return recipe(
@@ -94,15 +129,23 @@ def work_of(recipe: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_number_is_read_in_forward_and_backward(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_is_read_in_forward_and_backward(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, work = work_of(made(name))
     batch = work.batch(work.epoch(0)[0])
     work.loss(model.train(), batch)  # the first batch of a shape is never captured
-    for name in ("is_initialized", "is_current_stream_capturing"):  # what the core asks before it reads a number
+    for name in (
+        "is_initialized",
+        "is_current_stream_capturing",
+    ):  # what the core asks before it reads a number
         monkeypatch.setattr(torch.cuda, name, lambda: True)
     with NothingRead():
         work.loss(model.train(), batch).backward()
-    assert all(parameter.grad is None or bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
+    assert all(
+        parameter.grad is None or bool(parameter.grad.isfinite().all())
+        for parameter in model.parameters()
+    )
 
 
 def test_reading_a_number_is_noticed() -> None:
@@ -115,7 +158,10 @@ def test_reading_a_number_is_noticed() -> None:
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_every_epoch_has_the_same_shapes(multiple: int) -> None:
     _, work = work_of(made("transformer", round_to=multiple))
-    shapes = [sorted(map(str, map(update_capture.shape, map(work.batch, work.epoch(epoch))))) for epoch in (0, 3)]
+    shapes = [
+        sorted(map(str, map(update_capture.shape, map(work.batch, work.epoch(epoch)))))
+        for epoch in (0, 3)
+    ]
     assert shapes[0] == shapes[1]
     batch = work.batch(work.epoch(0)[0])
     assert batch.inputs[0].shape[1] % multiple == batch.inputs[2].shape[1] % multiple == 0
@@ -132,7 +178,9 @@ def test_rounding_changes_padding_alone() -> None:
 
 
 def test_a_line_longer_than_a_batch_when_rounded_is_named() -> None:
-    with pytest.raises(SaccadeError, match="rounded up to multiples of 200, more than a batch may hold"):
+    with pytest.raises(
+        SaccadeError, match="rounded up to multiples of 200, more than a batch may hold"
+    ):
         work_of(made("transformer", round_to=200, tokens=399))
 
 
@@ -141,7 +189,12 @@ def test_the_tensors_of_a_batch_are_found_in_tuples_and_masks() -> None:
     mask = masks.documents(ids) & masks.padding(lengths)
     batch = SimpleNamespace(read=(ids, mask), wanted=wanted, tokens=3, lines=[1, 2])
     mask.dense(2, 1, 3, 3)  # what a mask keeps for the next time is not part of the batch
-    assert [id(tensor) for tensor in update_capture.tensors(batch)] == [id(ids), id(ids), id(lengths), id(wanted)]
+    assert [id(tensor) for tensor in update_capture.tensors(batch)] == [
+        id(ids),
+        id(ids),
+        id(lengths),
+        id(wanted),
+    ]
     assert update_capture.shape(batch) == (
         ((2, 3), torch.int64),
         ((2, 3), torch.int64),
@@ -195,7 +248,9 @@ def without_capture(init: Any) -> Any:
 def test_replayed_updates_are_the_plain_ones(pretended: None, tmp_path: Path) -> None:
     ends = {}
     for name, on in (("plain", False), ("graphs", True)):
-        how = made("transformer", round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine")
+        how = made(
+            "transformer", round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine"
+        )
         system, ended = saccade.fit(how, tmp_path / name)
         ends[name] = (system.model.state_dict(), ended.best)
     assert Replays.made, "something was captured"
@@ -215,7 +270,9 @@ def test_batches_of_one_shape_are_compiled_for_it_and_others_for_all(
         def __init__(self, model: torch.nn.Module, dynamic: bool | None) -> None:
             super().__init__()
             self.model = model
-            assert dynamic is not one_shape, "the rest of an epoch must not make all batches dynamic"
+            assert dynamic is not one_shape, (
+                "the rest of an epoch must not make all batches dynamic"
+            )
 
         def forward(self, *inputs: Any) -> Any:
             ran.append(("compiled", len(inputs[0])))
@@ -242,10 +299,14 @@ def test_batches_of_one_shape_are_compiled_for_it_and_others_for_all(
     assert [kind for kind, size in kinds if size == 8] == ["plain", *["compiled"] * 4]
 
 
-def test_what_a_capture_left_half_way_is_forgotten(pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_capture_left_half_way_is_forgotten(
+    pretended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def fail(self: CapturedUpdate, batch: Any, forward: Any) -> Captured:
         for parameter in training.model.parameters():
-            parameter.grad = torch.full_like(parameter, 1e3)  # what a backward that broke off has reached
+            parameter.grad = torch.full_like(
+                parameter, 1e3
+            )  # what a backward that broke off has reached
         raise RuntimeError("no")
 
     ends = []
@@ -271,7 +332,11 @@ def test_what_cannot_be_captured_continues_with_one_note(
     notes: list[str] = []
     watcher = Watcher()
     monkeypatch.setattr(watcher, "note", notes.append)
-    saccade.fit(made("transformer", round_to=8, updates=30, evaluate_every=30, graphs=True), tmp_path / "run", watcher=watcher)
+    saccade.fit(
+        made("transformer", round_to=8, updates=30, evaluate_every=30, graphs=True),
+        tmp_path / "run",
+        watcher=watcher,
+    )
     assert [note for note in notes if "graphs" in note] == [
         "training.graphs: these updates cannot be captured (operation not permitted when stream is capturing); continuing without"
     ]
@@ -280,14 +345,26 @@ def test_what_cannot_be_captured_continues_with_one_note(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("name", MODELS)
-def test_captured_updates_equal_plain_ones_on_a_gpu(name: str, precision: str, tmp_path: Path) -> None:
+def test_captured_updates_equal_plain_ones_on_a_gpu(
+    name: str, precision: str, tmp_path: Path
+) -> None:
     ends = {}
     for kind, on in (("plain", False), ("graphs", True)):
         notes: list[str] = []
         watcher = Watcher()
         watcher.note = notes.append  # type: ignore[method-assign]
-        how = made(name, round_to=8, updates=40, evaluate_every=40, graphs=on, schedule="cosine", precision=precision)
+        how = made(
+            name,
+            round_to=8,
+            updates=40,
+            evaluate_every=40,
+            graphs=on,
+            schedule="cosine",
+            precision=precision,
+        )
         how = recipe({**how.to_dict(), "device": "cuda"})
         ends[kind] = saccade.fit(how, tmp_path / kind, watcher=watcher)[1].best
         assert not [note for note in notes if "cannot be captured" in note]
-    assert ends["graphs"] == pytest.approx(ends["plain"], rel=2e-2 if precision == "float32" else 5e-2)
+    assert ends["graphs"] == pytest.approx(
+        ends["plain"], rel=2e-2 if precision == "float32" else 5e-2
+    )

@@ -40,10 +40,14 @@ RESULTS: dict[str, Any] = {
     "tagged": Tagged(["D", "N"], ["the", "dog"], ["D", "N"], HALVES),
     "seen": Seen("cat", CHANCES, "cat.png", HALVES, unused),
     "caption": Caption("a cat", -1.0, True, [], ["a", "cat"], HALVES[None], "cat.png", unused),
-    "caption without attention": Caption("a cat", -math.inf, False, [], ["a", "cat"], None, "cat.png"),
+    "caption without attention": Caption(
+        "a cat", -math.inf, False, [], ["a", "cat"], None, "cat.png"
+    ),
     "answered": Answered("good", CHANCES, "how?", "cat.png", ["how", "?"], HALVES[None]),
     "reconstructed": Reconstructed("cat.png", 0.5, 3.0, PIXELS, None, PIXELS),
-    "aligned": Aligned(SimpleNamespace(pieces=["a"]), SimpleNamespace(pieces=["b"]), HALVES, [(0, 0)]),
+    "aligned": Aligned(
+        SimpleNamespace(pieces=["a"]), SimpleNamespace(pieces=["b"]), HALVES, [(0, 0)]
+    ),
     "steps": Steps("ja", -0.5, (), "yes"),
     "scored": Scored("yes", "ja", (ScoredToken("ja", -0.5, 1, "ja", 0.6, "yes"),), ((0, 0),)),
     "generated": Generated("once", iter([" upon", " a"])),
@@ -79,5 +83,11 @@ def test_a_result_becomes_json(name: str) -> None:
 
 def test_some_fields_alone_and_what_json_lacks() -> None:
     assert RESULTS["translated"].to_dict("text", "log_prob") == {"text": "ja", "log_prob": -0.5}
-    assert RESULTS["caption without attention"].to_dict("log_prob", "weights") == {"log_prob": None, "weights": None}
-    assert list(RESULTS["classified"].to_dict("probabilities", "label")) == ["probabilities", "label"]
+    assert RESULTS["caption without attention"].to_dict("log_prob", "weights") == {
+        "log_prob": None,
+        "weights": None,
+    }
+    assert list(RESULTS["classified"].to_dict("probabilities", "label")) == [
+        "probabilities",
+        "label",
+    ]

@@ -17,8 +17,13 @@ import pytest
 from saccade.views.document import Document, Site
 from saccade.views.html_page import Section, attention_page, report_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
 QUIET = [
     "--headless",
     "--no-sandbox",
@@ -60,16 +65,22 @@ def drive(page: str, folder: Path, script: str, *options: str) -> Any:
       const says = () => view.says.textContent;
     """
     tell = "document.body.dataset.result = JSON.stringify(result);"
-    tail = f"<script>{{{helper}\n const result = (() => {{ {script} }})(); {tell} }}</script></body>"
+    tail = (
+        f"<script>{{{helper}\n const result = (() => {{ {script} }})(); {tell} }}</script></body>"
+    )
     dom = browse(page.replace("</body>", tail), folder, *options)
     found = re.search(r'data-result="([^"]*)"', dom)
     assert found, "the driving script did not finish"
     return json.loads(html.unescape(found.group(1)))
 
 
-def test_the_script_runs_under_the_policy_and_evil_tokens_stay_text(document: Document, tmp_path: Path) -> None:
+def test_the_script_runs_under_the_policy_and_evil_tokens_stay_text(
+    document: Document, tmp_path: Path
+) -> None:
     evil = "<img src=x onerror=\"document.title='broken'\"></script><script>document.title='broken'</script>"
-    site = replace(document.sites[0], rows=[evil, "\n", " "], columns=["العربية", "中文", "$", "x" * 60])
+    site = replace(
+        document.sites[0], rows=[evil, "\n", " "], columns=["العربية", "中文", "$", "x" * 60]
+    )
     dom = browse(attention_page(Document(evil, [evil], [evil], [site], model=evil)), tmp_path)
     assert dom.count('class="word"') + dom.count('class="word chosen"') == 7
     assert "<title>&lt;img" in dom
@@ -81,7 +92,9 @@ def test_the_script_runs_under_the_policy_and_evil_tokens_stay_text(document: Do
 def test_keys_that_a_causal_mask_hides_are_not_listed(tmp_path: Path) -> None:
     words = ["A", " t", "o", "o"]
     causal = [[1.0, 0, 0, 0], [0.4, 0.6, 0, 0], [0.5, 0.5, 0.0, 0], [0.1, 0.2, 0.3, 0.4]]
-    page = attention_page(Document("A too", words, ["o"], [Site("decoder.0.mixer", words, words, [causal])]))
+    page = attention_page(
+        Document("A too", words, ["o"], [Site("decoder.0.mixer", words, words, [causal])])
+    )
     first, second, third, looked_at, names = drive(
         page,
         tmp_path,
@@ -93,14 +106,19 @@ def test_keys_that_a_causal_mask_hides_are_not_listed(tmp_path: Path) -> None:
     )
     assert first == ["A looks at A 100 %", ["100 %", "", "", ""]]
     assert second == ["▁t looks at ▁t 60 %, A 40 %", ["40 %", "60 %", "", ""]]
-    assert third == ["o looks at A 50 %, ▁t 50 %", ["50 %", "50 %", "0 %", ""]], "what is not hidden and gets nothing has its 0 %"
+    assert third == ["o looks at A 50 %, ▁t 50 %", ["50 %", "50 %", "0 %", ""]], (
+        "what is not hidden and gets nothing has its 0 %"
+    )
     assert looked_at == ["o is looked at by o 30 %", ["", "", "0 %", "30 %"]]
     assert names == ["A", "▁t", "o", "o"]
 
 
 def test_a_label_has_weights_and_a_flat_row_looks_flat(tmp_path: Path) -> None:
     words = ["not", "a", "bad", "film"]
-    steep, flat = (Site("pool", ["neg"], words, [[row]]) for row in ([0.5, 0.0, 0.3, 0.2], [0.26, 0.24, 0.25, 0.25]))
+    steep, flat = (
+        Site("pool", ["neg"], words, [[row]])
+        for row in ([0.5, 0.0, 0.3, 0.2], [0.26, 0.24, 0.25, 0.25])
+    )
     script = """
         const shade = (image) => (image.includes("rgba") ? Number(image.match(/([0-9.]+)\\)/)[1]) : Number(image !== ""));
         const shades = () => words("columns").map((word) => shade(word.style.backgroundImage));
@@ -108,7 +126,9 @@ def test_a_label_has_weights_and_a_flat_row_looks_flat(tmp_path: Path) -> None:
         words("columns")[0].focus();
         return [...start, says(), root.textContent.includes("looks at")];
         """
-    told, shades, least, word, looks = drive(attention_page(Document("x", words, ["neg"], [steep])), tmp_path, script)
+    told, shades, least, word, looks = drive(
+        attention_page(Document("x", words, ["neg"], [steep])), tmp_path, script
+    )
     assert told == "weight of each word for the label neg: not 50 %, bad 30 %, film 20 %"
     assert word == "weight of not for the label neg 50 %"
     assert shades == [1, 0, pytest.approx(0.2), 0]
@@ -166,7 +186,11 @@ def test_heads_and_sites_can_be_chosen_by_keyboard(document: Document, tmp_path:
                  hidden: view.headBox.hidden, other: numbers("columns"), rows: words("rows").length };
         """,
     )
-    assert found["first"] == [["90 %", "5.0 %", "5.0 %", "0 %"], ["false", "true", "false"], [-1, 0, -1]]
+    assert found["first"] == [
+        ["90 %", "5.0 %", "5.0 %", "0 %"],
+        ["false", "true", "false"],
+        [-1, 0, -1],
+    ]
     assert found["second"] == ["50 %", "20 %", "20 %", "10 %"]
     assert found["names"] == ["average", "head 0", "head 1"]
     assert found["hidden"] is True
@@ -192,8 +216,15 @@ def test_the_heat_map_answers_pointer_and_keyboard(document: Document, tmp_path:
         return seen;
         """,
     )
-    assert found[0] == [{"row": 1, "column": 2}, "maison looks at house 75 %, blue 15 %, the 5.0 %, . 5.0 % · here house 0.7500"]
-    assert [entry[0] for entry in found[1:4]] == [{"row": -1, "column": 3}, {"row": 2, "column": -1}, {"row": 2, "column": -1}]
+    assert found[0] == [
+        {"row": 1, "column": 2},
+        "maison looks at house 75 %, blue 15 %, the 5.0 %, . 5.0 % · here house 0.7500",
+    ]
+    assert [entry[0] for entry in found[1:4]] == [
+        {"row": -1, "column": 3},
+        {"row": 2, "column": -1},
+        {"row": 2, "column": -1},
+    ]
     assert found[4] == [{"row": 1, "column": 1}, True]
 
 
@@ -202,9 +233,14 @@ def test_no_page_is_wider_than_its_window_and_the_theme_follows(
     document: Document, tmp_path: Path, width: int, theme: int
 ) -> None:
     many = [f"word{index}" for index in range(70)]
-    long = replace(document, sites=[replace(document.sites[0], columns=many, weights=[[[1 / 70] * 70] * 3] * 16)])
+    long = replace(
+        document,
+        sites=[replace(document.sites[0], columns=many, weights=[[[1 / 70] * 70] * 3] * 16)],
+    )
     table = [["a rather long name of a column"] * 9, ["cell"] * 9]
-    page = report_page("A report", [Section("x" * 80, "y" * 200, table), Section("Look", document=long)])
+    page = report_page(
+        "A report", [Section("x" * 80, "y" * 200, table), Section("Look", document=long)]
+    )
     # A headless window is never narrower than 500 pixels; a frame may be.
     frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page)}"></iframe>'
     probe = """<body><script>onload = () => { const inside = frames[0].document, style = getComputedStyle(inside.body);
@@ -226,7 +262,9 @@ def test_no_page_is_wider_than_its_window_and_the_theme_follows(
 
 def test_views_in_one_notebook_live_beside_each_other(document: Document, tmp_path: Path) -> None:
     """As JupyterLab, VS Code and nbconvert put them: the HTML of each cell into one page that knows nothing of saccade."""
-    long = replace(document, sites=[replace(document.sites[0], rows=["mot"] * 30, weights=[[[0.25] * 4] * 30])])
+    long = replace(
+        document, sites=[replace(document.sites[0], rows=["mot"] * 30, weights=[[[0.25] * 4] * 30])]
+    )
     cells = "".join(f"<div class='output'>{one._repr_html_()}</div>" for one in (document, long))
     probe = """<body><script>onload = () => setTimeout(() => { const found = Array.from(document.querySelectorAll("iframe")).map((frame) => {
         const inside = frame.contentDocument, view = inside.querySelector(".attention").saccade;
@@ -234,20 +272,26 @@ def test_views_in_one_notebook_live_beside_each_other(document: Document, tmp_pa
         return [view.rows.children.length, view.rows.children[1].classList.contains("chosen"), frame.clientHeight,
                 inside.documentElement.scrollHeight]; });
       document.body.dataset.result = JSON.stringify(found); }, 500);</script></body>"""
-    dom = browse(f'<!doctype html><meta charset="utf-8">{cells}{probe}', tmp_path, "--window-size=1000,1000")
+    dom = browse(
+        f'<!doctype html><meta charset="utf-8">{cells}{probe}', tmp_path, "--window-size=1000,1000"
+    )
     found = re.search(r'data-result="([^"]*)"', dom)
     assert found
     small, tall = json.loads(html.unescape(found.group(1)))
     assert (small[:2], tall[:2]) == ([3, True], [30, True])
     for _, _, height, inner in (small, tall):
-        assert abs(height - inner) <= 4, "as high as what it shows: neither cut nor with a second scroll bar"
+        assert abs(height - inner) <= 4, (
+            "as high as what it shows: neither cut nor with a second scroll bar"
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_thumbnails_of_heads_have_the_shades_of_the_matrix(rows: int, tmp_path: Path) -> None:
     words, flat = ["the", "cat", "sat", "down"], np.full((rows, 4), 0.25)
     steep = np.tile([0.7, 0.1, 0.1, 0.1], (rows, 1))
-    page = attention_page(Document("x", words, words[:rows], [Site("cross", words[:rows], words, [flat, steep])]))
+    page = attention_page(
+        Document("x", words, words[:rows], [Site("cross", words[:rows], words, [flat, steep])])
+    )
     script = """
         const shade = (canvas, x, y) => {
           const pen = new OffscreenCanvas(1, 1).getContext("2d");

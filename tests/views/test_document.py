@@ -31,16 +31,28 @@ def sites(draw: st.DrawFn, name: str) -> Site:
 def documents(draw: st.DrawFn) -> Document:
     names = draw(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=2, unique=True))
     words = st.lists(st.text(max_size=6), max_size=4)
-    return Document(draw(st.text()), draw(words), draw(words), [draw(sites(name)) for name in names], draw(st.text(max_size=5)))
+    return Document(
+        draw(st.text()),
+        draw(words),
+        draw(words),
+        [draw(sites(name)) for name in names],
+        draw(st.text(max_size=5)),
+    )
 
 
 @given(documents())
-def test_a_document_survives_its_json_up_to_rounding_and_cannot_end_or_open_anything_in_html(document: Document) -> None:
+def test_a_document_survives_its_json_up_to_rounding_and_cannot_end_or_open_anything_in_html(
+    document: Document,
+) -> None:
     text = document.to_json()
     again, before = json.loads(text), asdict(document)
     assert all(again[name] == before[name] for name in ("title", "source", "target", "model"))
     for site, after in zip(document.sites, again["sites"], strict=True):
-        assert (after["name"], after["rows"], after["columns"]) == (site.name, site.rows, site.columns)
+        assert (after["name"], after["rows"], after["columns"]) == (
+            site.name,
+            site.rows,
+            site.columns,
+        )
         np.testing.assert_allclose(after["weights"], site.weights, rtol=0, atol=0.50001e-4)
     assert text.isascii()
     assert not set("<>&\n\r") & set(text)
@@ -56,23 +68,34 @@ def test_tokens_that_look_like_tags_come_back_as_they_were(site: Site) -> None:
 
 
 def test_keys_have_one_order_and_numbers_four_digits() -> None:
-    document = Document("t", ["a"], ["b"], [Site("s", ["b"], ["a"], [[[1 / 3]], [[-0.00001]]])], "m")
+    document = Document(
+        "t", ["a"], ["b"], [Site("s", ["b"], ["a"], [[[1 / 3]], [[-0.00001]]])], "m"
+    )
     assert document.to_json() == (
         '{"title":"t","model":"m","source":["a"],"target":["b"],'
         '"sites":[{"name":"s","rows":["b"],"columns":["a"],"weights":[[[0.3333]],[[0.0]]]}]}'
     )
-    assert replace(document, called=("text", "label")).to_json().startswith('{"called":["text","label"],"title":"t",')
+    assert (
+        replace(document, called=("text", "label"))
+        .to_json()
+        .startswith('{"called":["text","label"],"title":"t",')
+    )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("-inf")])
 def test_weights_of_a_model_that_diverged_are_refused(bad: float) -> None:
     sentence = error_of(lambda: Site("s", ["a"], ["b", "c"], [[[1.0, bad]]]))
-    assert sentence == "the weights of site 's' are not finite; the model has diverged, train it again"
+    assert (
+        sentence == "the weights of site 's' are not finite; the model has diverged, train it again"
+    )
 
 
 def test_weights_that_do_not_fit_the_words_are_refused() -> None:
     sentence = error_of(lambda: Site("s", ["a"], ["b", "c"], [[[1.0]]]))
-    assert sentence == "the weights of site 's' have the shape (1, 1, 1); expected heads × 1 rows × 2 columns"
+    assert (
+        sentence
+        == "the weights of site 's' have the shape (1, 1, 1); expected heads × 1 rows × 2 columns"
+    )
     assert "have the shape (1, 1)" in error_of(lambda: Site("s", ["a"], ["b"], [[1.0]]))
 
 
@@ -81,11 +104,17 @@ def test_weights_are_an_array_whatever_they_were() -> None:
     for weights in ([[[0.5, 0.5]], [[0.5, 0.5]]], np.full((2, 1, 2), 0.5, np.float32), halves):
         site = Site("s", ["a"], ["b", "c"], weights)
         assert isinstance(site.weights, np.ndarray)
-        assert (site.weights.dtype, site.weights.shape, site.weights.sum()) == (np.float64, (2, 1, 2), 2.0)
+        assert (site.weights.dtype, site.weights.shape, site.weights.sum()) == (
+            np.float64,
+            (2, 1, 2),
+            2.0,
+        )
         assert site == Site("s", ["a"], ["b", "c"], halves) != Site("s", ["a"], ["b", "d"], halves)
     assert (
         '"weights":[[[0.3333]]]'
-        in Document("t", [], [], [Site("s", ["a"], ["b"], np.full((1, 1, 1), 1 / 3, np.float32))]).to_json()
+        in Document(
+            "t", [], [], [Site("s", ["a"], ["b"], np.full((1, 1, 1), 1 / 3, np.float32))]
+        ).to_json()
     )
 
 
@@ -93,7 +122,10 @@ def test_sites_are_found_by_name_and_number(document: Document) -> None:
     name = document.sites[1].name
     assert document[name] is document[1] is document.sites[1]
     assert list(document) == document.sites
-    assert error_of(lambda: document[name + "x"]) == f"no attention named '{name}x'; did you mean '{name}'?"
+    assert (
+        error_of(lambda: document[name + "x"])
+        == f"no attention named '{name}x'; did you mean '{name}'?"
+    )
 
 
 def test_a_document_is_one_line_when_printed(document: Document) -> None:
@@ -105,7 +137,13 @@ def test_a_document_is_one_line_when_printed(document: Document) -> None:
 
 
 def test_a_document_is_saved_by_the_ending_of_the_name(document: Document, tmp_path: Path) -> None:
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype html>", "json": b'{"title"'}
+    begins = {
+        "png": b"\x89PNG",
+        "svg": b"<?xml",
+        "pdf": b"%PDF",
+        "html": b"<!doctype html>",
+        "json": b'{"title"',
+    }
     for kind, begin in begins.items():
         path = document.save(tmp_path / f"x.{kind}")
         assert path == tmp_path / f"x.{kind}"
@@ -128,10 +166,18 @@ def test_a_document_is_saved_by_the_ending_of_the_name(document: Document, tmp_p
         error_of(lambda: document.save("x.gif"))
         == "cannot draw to 'x.gif'; name a file ending in .png, .svg, .pdf, .html or .json"
     )
-    assert "no attention named 'nowhere'" in error_of(lambda: document.save(tmp_path / "z.html", "nowhere"))
+    assert "no attention named 'nowhere'" in error_of(
+        lambda: document.save(tmp_path / "z.html", "nowhere")
+    )
 
 
 def test_shortening_keeps_24_letters_and_shows_blanks() -> None:
     assert shorten("x" * 24) == "x" * 24
     assert shorten("x" * 25) == "x" * 23 + "…"
-    assert [shorten(token) for token in ("", "  ", "a\tb", "\r", "\x07")] == ["␣", "␣␣", "a⇥b", "↵", "□"]
+    assert [shorten(token) for token in ("", "  ", "a\tb", "\r", "\x07")] == [
+        "␣",
+        "␣␣",
+        "a⇥b",
+        "↵",
+        "□",
+    ]

@@ -67,7 +67,9 @@ def test_the_page_carries_the_document_itself(document: Document) -> None:
     kinds = [attributes.get("type") for attributes in page.all("script")]
     assert kinds == ["application/json", None]
     carried, expected = json.loads(page.text("script")[0]), asdict(document)
-    expected["sites"] = [{**site.labels, "weights": site.weights.tolist()} for site in document.sites]
+    expected["sites"] = [
+        {**site.labels, "weights": site.weights.tolist()} for site in document.sites
+    ]
     assert carried == {name: expected[name] for name in carried}
     assert "a small model" in page.text("p")
 
@@ -75,8 +77,16 @@ def test_the_page_carries_the_document_itself(document: Document) -> None:
 @pytest.mark.parametrize("evil", [EVIL, EVIL_QUOTES, "</script><b>", "<!--", "]]>"])
 def test_no_text_of_a_user_becomes_markup(document: Document, evil: str) -> None:
     calm, wild = Page(attention_page(document)), Page(attention_page(evil_document(document, evil)))
-    report = Page(report_page(evil, [Section(evil, evil, [[evil, "b"], [evil, "c"]], png(), evil_document(document, evil))] * 3))
-    assert [tag for tag, _ in wild.tags if tag not in {"p", "span"}] == [tag for tag, _ in calm.tags if tag not in {"p", "span"}]
+    report = Page(
+        report_page(
+            evil,
+            [Section(evil, evil, [[evil, "b"], [evil, "c"]], png(), evil_document(document, evil))]
+            * 3,
+        )
+    )
+    assert [tag for tag, _ in wild.tags if tag not in {"p", "span"}] == [
+        tag for tag, _ in calm.tags if tag not in {"p", "span"}
+    ]
     for page in (wild, report):
         assert page.open == []
         assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
@@ -88,7 +98,11 @@ def test_no_text_of_a_user_becomes_markup(document: Document, evil: str) -> None
 
 def test_the_policy_forbids_the_network(document: Document) -> None:
     page = Page(attention_page(document))
-    policy = next(meta["content"] or "" for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        meta["content"] or ""
+        for meta in page.all("meta")
+        if meta.get("http-equiv") == "Content-Security-Policy"
+    )
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == rules["form-action"] == "'none'"
     assert rules["script-src"] == rules["style-src"] == "'unsafe-inline'"
@@ -99,13 +113,17 @@ def test_nothing_is_fetched_from_anywhere(document: Document) -> None:
     html = report_page("r", [Section("a", picture=png(), document=document)])
     page = Page(html)
     addresses = [
-        v for _, attributes in page.tags for name, v in attributes.items() if name in {"src", "href", "srcset", "action"}
+        v
+        for _, attributes in page.tags
+        for name, v in attributes.items()
+        if name in {"src", "href", "srcset", "action"}
     ]
     assert addresses
     assert all((address or "").startswith("data:") for address in addresses)
     program = "".join(page.text("script")[1:] + page.text("style"))
     assert not re.search(
-        r"https?:|url\(|@import|fetch\(|XMLHttpRequest|WebSocket|innerHTML|outerHTML|eval\(|document\.write", program
+        r"https?:|url\(|@import|fetch\(|XMLHttpRequest|WebSocket|innerHTML|outerHTML|eval\(|document\.write",
+        program,
     )
 
 
@@ -126,17 +144,34 @@ def test_a_text_that_is_its_own_target_is_shown_once(document: Document) -> None
     words = ["one", "two"]
     same = Page(attention_page(replace(document, source=words, target=words)))
     assert same.text("span") == ["one two"]
-    assert Page(attention_page(replace(document, source=words, target=["uno"]))).text("span") == ["one two", "uno"]
+    assert Page(attention_page(replace(document, source=words, target=["uno"]))).text("span") == [
+        "one two",
+        "uno",
+    ]
 
 
-@pytest.mark.parametrize(("token", "seen"), [(" ", "␣"), ("\n", "↵"), ("the", "the"), ("▁the", "▁the")])
-def test_a_token_that_nobody_sees_is_made_visible(document: Document, token: str, seen: str) -> None:
-    page = Page(attention_page(replace(document, title=" ".join(document.source), target=[token], called=("text", "next"))))
+@pytest.mark.parametrize(
+    ("token", "seen"), [(" ", "␣"), ("\n", "↵"), ("the", "the"), ("▁the", "▁the")]
+)
+def test_a_token_that_nobody_sees_is_made_visible(
+    document: Document, token: str, seen: str
+) -> None:
+    page = Page(
+        attention_page(
+            replace(
+                document, title=" ".join(document.source), target=[token], called=("text", "next")
+            )
+        )
+    )
     assert page.text("span") == [seen]
 
 
 def test_a_report_has_contents_that_lead_to_its_sections() -> None:
-    page = Page(report_page("Report", [Section("One", "first\n\nsecond"), Section("Two", "a < b"), Section("Three")]))
+    page = Page(
+        report_page(
+            "Report", [Section("One", "first\n\nsecond"), Section("Two", "a < b"), Section("Three")]
+        )
+    )
     targets = [attributes["id"] for attributes in page.all("section")]
     assert [link["href"] for link in page.all("a")] == [f"#{target}" for target in targets]
     assert page.text("h2") == ["One", "Two", "Three"]
@@ -174,6 +209,11 @@ def test_a_picture_is_inside_the_page_in_its_size_on_paper(dpi: int | None, widt
 
 def test_each_document_of_a_report_has_a_view_of_its_own(document: Document) -> None:
     other = replace(document, title="another")
-    page = Page(report_page("Report", [Section("One", document=document), Section("Two", document=other)]))
-    assert [json.loads(text)["title"] for text in page.text("script")[:2]] == ["the blue house", "another"]
+    page = Page(
+        report_page("Report", [Section("One", document=document), Section("Two", document=other)])
+    )
+    assert [json.loads(text)["title"] for text in page.text("script")[:2]] == [
+        "the blue house",
+        "another",
+    ]
     assert len(page.all("script")) == 3

@@ -33,13 +33,20 @@ def test_pieces_become_words_by_their_marks(labels: str, words: str) -> None:
 
 def test_characters_and_old_documents_become_words_too() -> None:
     assert words_of("t", "h", "e", " ", "c", "a", "t", "<eos>") == ["the", "cat", "<eos>"]
-    assert words_of("M", "us", "ik", " ver", "bracht", "", "<eos>") == ["Musik", "verbracht", "<eos>"]
+    assert words_of("M", "us", "ik", " ver", "bracht", "", "<eos>") == [
+        "Musik",
+        "verbracht",
+        "<eos>",
+    ]
     assert words_of("a", "\n", "▁b", "\n", "<eos>") == ["a", "b", "\n", "<eos>"]
 
 
 def test_columns_are_added_and_rows_averaged() -> None:
     pieces = Site(
-        "s", ["▁a", "b", "▁c"], ["▁x", "y", "<eos>"], [[[0.2, 0.3, 0.5], [0.4, 0.6, 0.0], [0.1, 0.1, 0.8]], [[1, 0, 0]] * 3]
+        "s",
+        ["▁a", "b", "▁c"],
+        ["▁x", "y", "<eos>"],
+        [[[0.2, 0.3, 0.5], [0.4, 0.6, 0.0], [0.1, 0.1, 0.8]], [[1, 0, 0]] * 3],
     )
     document = Document("ab c", ["ab", "c"], ["xy"], [pieces]).words()
     site = document.sites[0]
@@ -47,7 +54,9 @@ def test_columns_are_added_and_rows_averaged() -> None:
     np.testing.assert_allclose(site.weights, [[[0.75, 0.25], [0.2, 0.8]], [[1, 0], [1, 0]]])
     assert (document.title, document.source) == ("ab c", ["ab", "c"])
     again = document.words().sites[0]
-    assert (again.rows, again.columns) == (site.rows, site.columns), "words of words are the same words"
+    assert (again.rows, again.columns) == (site.rows, site.columns), (
+        "words of words are the same words"
+    )
 
 
 def test_the_attention_that_singles_out_words_is_chosen_and_a_look_at_the_end_is_not() -> None:
@@ -66,7 +75,9 @@ def test_the_attention_that_singles_out_words_is_chosen_and_a_look_at_the_end_is
 
 def test_one_row_is_shaded_from_its_mean() -> None:
     assert shade_range(np.array([[0.1, 0.2, 0.9]])) == pytest.approx((0.4, 0.9))
-    assert shade_range(np.array([[0.3, 0.4, 0.3]])) == pytest.approx((1 / 3, 2 / 3)), "no small difference is black"
+    assert shade_range(np.array([[0.3, 0.4, 0.3]])) == pytest.approx((1 / 3, 2 / 3)), (
+        "no small difference is black"
+    )
     assert shade_range(np.array([[1.0]])) == (0.0, 1.0)
     assert shade_range(np.array([[0.5, 0.5], [0.1, 0.9]])) == (0.0, 0.9)
     assert is_flat([0.21, 0.19, 0.2])

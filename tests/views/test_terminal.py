@@ -46,7 +46,10 @@ def test_weights_that_hardly_differ_have_no_shade() -> None:
 
 
 def test_a_small_difference_looks_smaller_than_a_large_one() -> None:
-    pale, strong = backgrounds("a b c d", [0.35, 0.25, 0.2, 0.2])[0], backgrounds("a b c d", [0.85, 0.05, 0.05, 0.05])[0]
+    pale, strong = (
+        backgrounds("a b c d", [0.35, 0.25, 0.2, 0.2])[0],
+        backgrounds("a b c d", [0.85, 0.05, 0.05, 0.05])[0],
+    )
     assert pale is not None
     assert pale != strong == "#ff8c00"
 
@@ -59,7 +62,9 @@ def test_words_are_words_with_their_percent_and_never_markup() -> None:
 def test_effects_have_a_sign_and_a_color_for_each_side() -> None:
     line = shade_effects(["not", "a", "bad"], [0.5, 0.0, -0.5])
     assert line.plain.split() == ["not", "+50.0", "a", "+0.0", "bad", "-50.0"]
-    shades = {line.plain[span.start : span.end].split()[0]: background(span.style) for span in line.spans}
+    shades = {
+        line.plain[span.start : span.end].split()[0]: background(span.style) for span in line.spans
+    }
     assert shades["not"] == "#ff8c00"
     assert "a" not in shades
     assert shades["bad"] not in (None, "#ff8c00")
@@ -77,13 +82,17 @@ def test_a_table_has_rows_and_columns_in_percent_under_each_other(site: Site) ->
         ["maison", "·", "10", "90", "·"],
         ["bleue", "·", "95", "·", "5"],
     ]
-    assert head.index("house") + len("house") == rows[1].index("90") + len("90"), "numbers stand under the ends of their words"
+    assert head.index("house") + len("house") == rows[1].index("90") + len("90"), (
+        "numbers stand under the ends of their words"
+    )
     assert len({len(row) for row in (head, *rows[:-1])}) == 1
 
 
 def test_cells_are_shaded_by_their_weight(site: Site) -> None:
     table = heat_table(site, np.asarray(site.weights[0]))
-    shades = {table.plain[span.start : span.end].strip(): background(span.style) for span in table.spans}
+    shades = {
+        table.plain[span.start : span.end].strip(): background(span.style) for span in table.spans
+    }
     assert shades["95"] == "#ff8c00"
     assert not {"·", "5"} & set(shades)
     assert shades["90"] not in (None, shades["95"])
@@ -106,7 +115,10 @@ def test_a_long_table_folds_to_the_window(word: str) -> None:
 
 def test_the_worked_example_is_explained_in_order() -> None:
     text = printed(render(worked_example()))
-    titles = [text.index(f"\n{number}. ") if number > 1 else text.index("1. Inputs") for number in range(1, 8)]
+    titles = [
+        text.index(f"\n{number}. ") if number > 1 else text.index("1. Inputs")
+        for number in range(1, 8)
+    ]
     assert all(a < b for a, b in itertools.pairwise(titles))
     assert "input 1 1.9366 6.6831 1.5951" in text
 

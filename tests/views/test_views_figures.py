@@ -74,7 +74,9 @@ def everything_is_inside(figure: Figure) -> bool:
 def square(words: list[str], count: int = 1) -> Site:
     side = len(words)
     rng = np.random.default_rng(0)
-    return Site("encoder.0.self", words, words, rng.dirichlet(np.ones(side), size=(count, side)).tolist())
+    return Site(
+        "encoder.0.self", words, words, rng.dirichlet(np.ones(side), size=(count, side)).tolist()
+    )
 
 
 def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Path) -> None:
@@ -92,7 +94,9 @@ def test_no_head_means_the_average_and_the_picture_names_it(site: Site, tmp_path
     figure = alignment(site, "Title")
     picture, mean = pixels(figure, tmp_path), np.mean(site.weights, 0)
     assert shade_at(figure, figure.axes[0], picture, 1, 2) == 0  # 0.75, the greatest mean
-    assert shade_at(figure, figure.axes[0], picture, 0, 0) == pytest.approx(255 * (1 - mean[0, 0] / 0.75), abs=2)
+    assert shade_at(figure, figure.axes[0], picture, 0, 0) == pytest.approx(
+        255 * (1 - mean[0, 0] / 0.75), abs=2
+    )
     assert "decoder.2.cross · average of 2 heads · darker = more weight" in " ".join(texts(figure))
     alone = alignment(replace(site, weights=site.weights[:1]))
     assert "decoder.2.cross · darker = more weight" in " ".join(texts(alone))
@@ -124,7 +128,9 @@ def test_one_word_against_hundreds_is_a_strip(rows: int, columns: int, tmp_path:
 
 
 def test_a_picture_grows_with_its_words() -> None:
-    small, large = (alignment(square([f"w{i}" for i in range(side)])).get_size_inches() for side in (8, 24))
+    small, large = (
+        alignment(square([f"w{i}" for i in range(side)])).get_size_inches() for side in (8, 24)
+    )
     assert (large > 1.5 * small).all()
 
 
@@ -156,25 +162,40 @@ def forget_fonts() -> Iterator[None]:
     fonts._cover.cache_clear()
 
 
-def test_a_character_that_no_font_has_is_named_once_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_character_that_no_font_has_is_named_once_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without_system_fonts(monkeypatch, [])
-    assert fonts.find("é私a 私は\n\ufe0f\u200d") == "no font here has 私 は; install fonts-noto-cjk, or write .html"
+    assert (
+        fonts.find("é私a 私は\n\ufe0f\u200d")
+        == "no font here has 私 は; install fonts-noto-cjk, or write .html"
+    )
     assert fonts.find("naïve ▁₁ ␣ العربية") == ""
     assert fonts.families("私") == fonts.families() == ["DejaVu Sans"]
     assert fonts.find("क").endswith("install fonts-noto-core, or write .html")
-    assert fonts.find("一二三四五六七八九").startswith("no font here has 一 二 三 四 五 六 七 八 …;")
+    assert fonts.find("一二三四五六七八九").startswith(
+        "no font here has 一 二 三 四 五 六 七 八 …;"
+    )
 
 
 def test_another_family_draws_what_the_first_one_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     without_system_fonts(monkeypatch, [])
-    lacking = min(fonts._signs_of("STIXGeneral") & fonts._beyond_base("".join(map(chr, range(0x2000, 0x3000)))))
+    lacking = min(
+        fonts._signs_of("STIXGeneral")
+        & fonts._beyond_base("".join(map(chr, range(0x2000, 0x3000))))
+    )
     assert fonts.families(f"a{lacking}") == ["DejaVu Sans", "STIXGeneral"]
     assert fonts.find(lacking) == ""
 
 
-def test_a_font_that_was_installed_a_moment_ago_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_font_that_was_installed_a_moment_ago_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     without_system_fonts(monkeypatch, [])
-    lacking = min(fonts._signs_of("STIXGeneral") & fonts._beyond_base("".join(map(chr, range(0x2000, 0x3000)))))
+    lacking = min(
+        fonts._signs_of("STIXGeneral")
+        & fonts._beyond_base("".join(map(chr, range(0x2000, 0x3000))))
+    )
     file = font_manager.findfont("STIXGeneral")
     kept = [entry for entry in font_manager.fontManager.ttflist if "STIX" not in entry.name]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
@@ -182,14 +203,18 @@ def test_a_font_that_was_installed_a_moment_ago_is_found(monkeypatch: pytest.Mon
     assert f"no font here has {lacking}" in fonts.find(lacking)
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     installed = shutil.copy(file, tmp_path / "new.ttf")
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda *_: [str(installed), str(tmp_path / "broken.ttf")])
+    monkeypatch.setattr(
+        font_manager, "findSystemFonts", lambda *_: [str(installed), str(tmp_path / "broken.ttf")]
+    )
     assert fonts.find(lacking) == ""
     assert fonts.families(lacking) == ["DejaVu Sans", "STIXGeneral"]
 
 
 def test_text_in_svg_stays_text_and_the_viewer_may_take_its_own_fonts(tmp_path: Path) -> None:
     words = ["私", "▁Ver", "</b>", "$x$"]
-    content = save(alignment(square(words), "日本語"), tmp_path / "x.svg").read_text(encoding="utf-8")
+    content = save(alignment(square(words), "日本語"), tmp_path / "x.svg").read_text(
+        encoding="utf-8"
+    )
     for word in ("私", "▁Ver", "&lt;/b&gt;", "$x$", "日本語"):
         assert f">{word}</text>" in content
     assert "□" not in content
@@ -203,7 +228,9 @@ from saccade.views.figures import alignment, save
 for kind in ("png", "pdf"):
     save(alignment(Site("s", ["{NOBODY}", "ﷺ"], ["中文"], [[[1.0], [0.5]]]), "中文"), f"{tmp_path}/x.{{kind}}")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
+    )
     assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -211,8 +238,19 @@ for kind in ("png", "pdf"):
 
 
 def test_numbers_are_written_alike(site: Site) -> None:
-    assert [two_digits(value) for value in (0.98, 0.994, 1.0, 0.07, -0.35, 1.73)] == [".98", ".99", "1.0", ".07", "-.35", "1.7"]
-    written = texts(alignment(replace(site, weights=[[[0.99, 0.01, 0, 0], [0.98, 0, 0, 0.02], [1e-4, 0, 0.5, 0.5]]])))
+    assert [two_digits(value) for value in (0.98, 0.994, 1.0, 0.07, -0.35, 1.73)] == [
+        ".98",
+        ".99",
+        "1.0",
+        ".07",
+        "-.35",
+        "1.7",
+    ]
+    written = texts(
+        alignment(
+            replace(site, weights=[[[0.99, 0.01, 0, 0], [0.98, 0, 0, 0.02], [1e-4, 0, 0.5, 0.5]]])
+        )
+    )
     assert {".99", ".98", ".50"} <= set(written)
     assert not {"0.99", "0.5", "0.50"} & set(written)
 
@@ -222,13 +260,22 @@ def test_the_title_is_the_sentence_and_the_note_says_the_rest_once(site: Site) -
     assert "the blue house ." in written
     assert "bahdanau · decoder.2.cross · average of 2 heads · darker = more weight" in written
     assert sum("decoder.2.cross" in text for text in written) == 1
-    assert "bahdanau · decoder.2.cross · head 1 · darker = more weight" in texts(alignment(site, "", "bahdanau", head=1))
-    assert "bahdanau · decoder.2.cross · 2 heads · darker = more weight" in texts(heads(site, "", "bahdanau"))
+    assert "bahdanau · decoder.2.cross · head 1 · darker = more weight" in texts(
+        alignment(site, "", "bahdanau", head=1)
+    )
+    assert "bahdanau · decoder.2.cross · 2 heads · darker = more weight" in texts(
+        heads(site, "", "bahdanau")
+    )
 
 
 def test_the_note_of_a_narrow_picture_is_one_line() -> None:
-    figure = alignment(Site("decoder.layers.11.cross", ["x"], ["y"], [[[1.0]]] * 12), "y", "a long name")
-    assert "a long name · decoder.layers.11.cross · average of 12 heads · darker = more weight" in texts(figure)
+    figure = alignment(
+        Site("decoder.layers.11.cross", ["x"], ["y"], [[[1.0]]] * 12), "y", "a long name"
+    )
+    assert (
+        "a long name · decoder.layers.11.cross · average of 12 heads · darker = more weight"
+        in texts(figure)
+    )
     assert everything_is_inside(figure)
 
 
@@ -262,7 +309,9 @@ def test_all_heads_share_one_scale(site: Site, tmp_path: Path) -> None:
     figure = heads(site, "Heads")
     picture = pixels(figure, tmp_path)
     assert shade_at(figure, figure.axes[0], picture, 2, 1) == 0
-    assert shade_at(figure, figure.axes[1], picture, 1, 2) == pytest.approx(255 * (1 - 0.6 / 0.95), abs=2)
+    assert shade_at(figure, figure.axes[1], picture, 1, 2) == pytest.approx(
+        255 * (1 - 0.6 / 0.95), abs=2
+    )
     assert {"head 0", "head 1"} <= set(texts(figure))
     assert everything_is_inside(figure)
 
@@ -272,7 +321,9 @@ def test_up_to_sixteen_heads_and_a_note_for_more(count: int) -> None:
     figure = heads(square(["a", "b", "c"], count))
     panels = [text for text in texts(figure) if text.startswith("head ")]
     assert len(panels) == min(count, 16)
-    assert ("encoder.0.self · the first 16 of 20 heads · darker = more weight" in texts(figure)) == (count == 20)
+    assert (
+        "encoder.0.self · the first 16 of 20 heads · darker = more weight" in texts(figure)
+    ) == (count == 20)
     boxes = [axes.get_position() for axes in figure.axes]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert everything_is_inside(figure)
@@ -310,14 +361,24 @@ def test_lines_go_through_their_points_in_order_of_x() -> None:
 
 
 def test_the_names_of_lines_are_in_the_order_in_which_the_lines_end() -> None:
-    legend = lines({"low": [(0, 9), (1, 1)], "high": [(1, 5), (0, 0)]}, "x", "y", "").axes[0].get_legend()
+    legend = (
+        lines({"low": [(0, 9), (1, 1)], "high": [(1, 5), (0, 0)]}, "x", "y", "")
+        .axes[0]
+        .get_legend()
+    )
     assert [text.get_text() for text in legend.get_texts()] == ["high", "low"]  # type: ignore[union-attr]
 
 
 def test_numbers_have_contrast_on_every_shade() -> None:
     values = np.linspace(0.01, 1, 40)
-    axes = alignment(Site("s", ["row"], [str(index) for index in range(40)], [[values.tolist()]])).axes[0]
-    written = [text for text in axes.texts if text.get_text().startswith(".") or text.get_position()[1] == 0]
+    axes = alignment(
+        Site("s", ["row"], [str(index) for index in range(40)], [[values.tolist()]])
+    ).axes[0]
+    written = [
+        text
+        for text in axes.texts
+        if text.get_text().startswith(".") or text.get_position()[1] == 0
+    ]
     for value, text in zip(values, written, strict=True):
         background = np.array(axes.images[0].to_rgba(np.array([[value]]))[0, 0, :3])
         ink = np.array(colors.to_rgb(text.get_color()))
@@ -331,7 +392,9 @@ def _luminance(color: np.ndarray) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")]
+)
 def test_saving_by_suffix_twice_gives_the_same_bytes_and_leaves_nothing_behind(
     site: Site, tmp_path: Path, suffix: str, start: bytes
 ) -> None:
@@ -348,11 +411,15 @@ def test_names_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Format 'xyz' is not supported"):
         save(figure, tmp_path / "x.xyz")
     (tmp_path / "folder.png").mkdir()
-    assert error_of(lambda: save(figure, tmp_path / "folder.png")).startswith(f"cannot write {tmp_path}/folder.png: ")
+    assert error_of(lambda: save(figure, tmp_path / "folder.png")).startswith(
+        f"cannot write {tmp_path}/folder.png: "
+    )
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder.png"]
 
 
-def test_a_disk_that_fills_up_keeps_the_old_picture(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_keeps_the_old_picture(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = save(alignment(site), tmp_path / "x.png")
     before = path.read_bytes()
 
@@ -373,8 +440,13 @@ def test_pictures_leave_no_global_state(site: Site) -> None:
     assert save_to.getvalue().startswith(b"\x89PNG")
 
 
-def test_a_character_that_no_font_has_is_a_box_in_a_png_and_itself_in_an_svg(tmp_path: Path) -> None:
-    missing = min(map(chr, range(0x10300, 0x10FFF)), key=lambda sign: not fonts._cover(fonts._beyond_base(sign))[1])
+def test_a_character_that_no_font_has_is_a_box_in_a_png_and_itself_in_an_svg(
+    tmp_path: Path,
+) -> None:
+    missing = min(
+        map(chr, range(0x10300, 0x10FFF)),
+        key=lambda sign: not fonts._cover(fonts._beyond_base(sign))[1],
+    )
     assert fonts.boxed(f"a{missing}b") == "a□b"
     site = Site("decoder.cross", [missing, "b"], ["a", "b"], [[[0.5, 0.5], [0.1, 0.9]]])
     save(figure := alignment(site, "a title"), tmp_path / "x.svg")

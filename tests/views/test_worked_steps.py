@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.teaching.explain.worked_attention import choose_parts, explain, worked_example, worked_sentence
+from saccade.teaching.explain.worked_attention import (
+    choose_parts,
+    explain,
+    worked_example,
+    worked_sentence,
+)
 from saccade.views.worked_steps import Worked
 from support import error_of
 
@@ -29,7 +34,11 @@ def test_the_lectures_scores_weights_and_outputs() -> None:
     small, large = math.exp(2) / total, math.exp(4) / total
     np.testing.assert_allclose(worked.weights[0], [small, large, large], rtol=1e-15)
     np.testing.assert_allclose(worked.weights[0], [0.0634, 0.4683, 0.4683], atol=5e-5)
-    by_hand = [small * 1 + large * 2 + large * 2, small * 2 + large * 8 + large * 6, small * 3 + large * 0 + large * 3]
+    by_hand = [
+        small * 1 + large * 2 + large * 2,
+        small * 2 + large * 8 + large * 6,
+        small * 3 + large * 0 + large * 3,
+    ]
     np.testing.assert_allclose(worked.outputs[0], by_hand, rtol=1e-14)
     np.testing.assert_allclose(worked.outputs[0], [1.9366, 6.6831, 1.5951], atol=5e-5)
     assert worked.outputs.dtype == np.float64
@@ -48,14 +57,24 @@ def slow_outputs(worked: Worked) -> list[list[float]]:
     """Self-attention in plain loops, as one would do it on paper."""
 
     def project(vector: list[float], matrix: list[list[float]]) -> list[float]:
-        return [sum(vector[i] * matrix[i][j] for i in range(len(vector))) for j in range(len(matrix[0]))]
+        return [
+            sum(vector[i] * matrix[i][j] for i in range(len(vector))) for j in range(len(matrix[0]))
+        ]
 
     x = worked.x.tolist()
-    q, k, v = ([project(row, matrix.tolist()) for row in x] for matrix in (worked.W_q, worked.W_k, worked.W_v))
+    q, k, v = (
+        [project(row, matrix.tolist()) for row in x]
+        for matrix in (worked.W_q, worked.W_k, worked.W_v)
+    )
     outputs = []
     for query in q:
         powers = [math.exp(sum(a * b for a, b in zip(query, key, strict=True))) for key in k]
-        outputs.append([sum(p * value[j] for p, value in zip(powers, v, strict=True)) / sum(powers) for j in range(len(v[0]))])
+        outputs.append(
+            [
+                sum(p * value[j] for p, value in zip(powers, v, strict=True)) / sum(powers)
+                for j in range(len(v[0]))
+            ]
+        )
     return outputs
 
 
@@ -92,7 +111,9 @@ def test_seven_steps_explain_the_example_in_numbers() -> None:
     assert "It looks most at 'input 2' and 'input 3'." in steps[3].text
     assert "0.4683 · [2, 8, 0] = [0.9366, 3.7465, 0]" in steps[4].text
     assert "[1.9366, 6.6831, 1.5951]" in steps[5].text
-    np.testing.assert_allclose(steps[4].matrices[0].matrix.sum(axis=0), steps[5].matrices[0].matrix[0])
+    np.testing.assert_allclose(
+        steps[4].matrices[0].matrix.sum(axis=0), steps[5].matrices[0].matrix[0]
+    )
     assert [shown.name for shown in steps[6].matrices] == ["weights", "v", "outputs"]
 
 
@@ -127,7 +148,12 @@ def test_what_cannot_be_followed_is_refused(tokens: list[str], sentence: str) ->
     assert error_of(lambda: worked_sentence(tokens)) == sentence
 
 
-ONE_HOT = {"This": 3, "is": 1, "a": 2, "cat": 4}  # the lectures' vectors have their 1 at this number
+ONE_HOT = {
+    "This": 3,
+    "is": 1,
+    "a": 2,
+    "cat": 4,
+}  # the lectures' vectors have their 1 at this number
 
 
 def test_one_column_each_is_the_lectures_scalar_algebra() -> None:
@@ -139,11 +165,19 @@ def test_one_column_each_is_the_lectures_scalar_algebra() -> None:
     ]
     assert {worked.W_q.shape, worked.W_k.shape, worked.W_v.shape} == {(4, 1)}
     # a one-hot vector picks one number of each column
-    q, k, v = ([float(column[at - 1, 0]) for at in ONE_HOT.values()] for column in (worked.W_q, worked.W_k, worked.W_v))
+    q, k, v = (
+        [float(column[at - 1, 0]) for at in ONE_HOT.values()]
+        for column in (worked.W_q, worked.W_k, worked.W_v)
+    )
     assert (q, k, v) == ([2, 1, 0, 1], [0, 1, 0, 2], [3, 2, 1, 4])
     assert worked.scores.tolist() == [[qi * kj for kj in k] for qi in q]
     total = 1 + math.exp(2) + 1 + math.exp(4)
-    first = [1 / total, math.exp(2) / total, 1 / total, math.exp(4) / total]  # α′ of "This": scores 0 2 0 4
+    first = [
+        1 / total,
+        math.exp(2) / total,
+        1 / total,
+        math.exp(4) / total,
+    ]  # α′ of "This": scores 0 2 0 4
     np.testing.assert_allclose(worked.weights[0], first, rtol=1e-15)
     b = sum(weight * value for weight, value in zip(first, v, strict=True))
     np.testing.assert_allclose(worked.outputs[0], [b], rtol=1e-15)
@@ -157,13 +191,18 @@ def test_heads_are_columns_and_w_o_mixes_them() -> None:
     assert {worked.W_q.shape, worked.W_k.shape, worked.W_v.shape, worked.W_o.T.shape} == {(4, 2)}
     found = []
     for head in range(2):
-        q, k, v = ([float(column[at - 1, head]) for at in ONE_HOT.values()] for column in (worked.W_q, worked.W_k, worked.W_v))
+        q, k, v = (
+            [float(column[at - 1, head]) for at in ONE_HOT.values()]
+            for column in (worked.W_q, worked.W_k, worked.W_v)
+        )
         powers = [[math.exp(qi * kj) for qi in q] for kj in k]  # keys down, queries across
         sums = [sum(column) for column in zip(*powers, strict=True)]
         shares = [[power / sums[i] for i, power in enumerate(row)] for row in powers]
         np.testing.assert_allclose(worked.weights[head], np.array(shares).T, rtol=1e-14)
         found.append([sum(shares[j][i] * v[j] for j in range(4)) for i in range(4)])
-    by_hand = [[sum(found[m][i] * worked.W_o[m, n] for m in range(2)) for n in range(4)] for i in range(4)]
+    by_hand = [
+        [sum(found[m][i] * worked.W_o[m, n] for m in range(2)) for n in range(4)] for i in range(4)
+    ]
     np.testing.assert_allclose(worked.outputs, by_hand, rtol=1e-14)
     alone = explain(None, choose_parts(dim=1))
     np.testing.assert_allclose(worked.weights[0], alone.weights, rtol=1e-15)
@@ -180,5 +219,7 @@ def test_heads_are_columns_and_w_o_mixes_them() -> None:
         ({"dim": 1, "plain": True}, "both dim and plain were given"),
     ],
 )
-def test_a_width_that_an_input_does_not_have_is_refused(given: dict[str, int], sentence: str) -> None:
+def test_a_width_that_an_input_does_not_have_is_refused(
+    given: dict[str, int], sentence: str
+) -> None:
     assert sentence in error_of(lambda: choose_parts(**given))

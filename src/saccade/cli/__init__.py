@@ -103,7 +103,9 @@ class Group(PlainFlags, TyperGroup):
     """The command `saccade` itself."""
 
 
-app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
 
 
 def version(wanted: bool) -> None:
@@ -113,7 +115,11 @@ def version(wanted: bool) -> None:
 
 
 @app.callback()
-def top(wanted: Annotated[bool, flag("--version", "Print the version.", callback=version, is_eager=True)] = False) -> None:
+def top(
+    wanted: Annotated[
+        bool, flag("--version", "Print the version.", callback=version, is_eager=True)
+    ] = False,
+) -> None:
     """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""
 
 
@@ -139,12 +145,16 @@ def run(words: list[str]) -> int:
     """Runs one command; returns its exit code: 0, 2 for a mistake, 130 or 143 for a signal."""
     open_streams()
     if sys.stdout is None:  # closed by whoever called
-        return complain("stdout is closed, so nothing can be printed; open it, or send it to /dev/null", 2)
+        return complain(
+            "stdout is closed, so nothing can be printed; open it, or send it to /dev/null", 2
+        )
     try:
         if words[:1] not in (["train"], ["compare"], ["demo"]) and rank() > 0:
             return 0  # torchrun starts several processes, and only training needs all of them
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
-        return complain("stopped", code) if code == 130 else code  # typer makes a code of Ctrl-C, and prints nothing
+        return (
+            complain("stopped", code) if code == 130 else code
+        )  # typer makes a code of Ctrl-C, and prints nothing
     except (SaccadeError, Stopped) as error:
         code, text = getattr(error, "code", 2), getattr(error, "shell", str(error))
         if "WORLD_SIZE" in os.environ:  # of several processes under torchrun one prints
@@ -159,9 +169,16 @@ def run(words: list[str]) -> int:
         return 141
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"{error.filename}: " if error.filename else ""
-        return complain(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
-    except Exception as error:  # typer's own errors carry a message and an exit code; anything else is a defect
-        full = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
+        return complain(
+            f"{where}{error.strerror or error}; check the path, its permissions and the free space",
+            2,
+        )
+    except (
+        Exception
+    ) as error:  # typer's own errors carry a message and an exit code; anything else is a defect
+        full = isinstance(error, RuntimeError) and re.search(
+            "allocate memory|out of memory", str(error)
+        )
         if full or isinstance(error, MemoryError):
             return complain("there is not enough memory for this; use smaller sizes", 2)
         if type(error).__name__ == "Abort":
@@ -179,24 +196,37 @@ def open_streams() -> None:
         if null != 2:
             os.dup2(null, 2)
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 – as long as the process
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in (
+        "strict",
+        "surrogateescape",
+    ):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def explain_usage(error: Any) -> str:
     """Typer's own error as one sentence that ends in the help of the command; a setting that was written as an option is named."""
     path = getattr(getattr(error, "ctx", None), "command_path", "saccade")
-    if (option := getattr(error, "option_name", "")) and path in ("saccade train", "saccade compare"):
+    if (option := getattr(error, "option_name", "")) and path in (
+        "saccade train",
+        "saccade compare",
+    ):
         from ..config.index import keys
         from ..errors import synonym
 
         name = option.strip("-").replace("-", "_")
-        found = next((key for key, _ in keys() if key.rpartition(".")[2] == name), None) or synonym(name)
+        found = next((key for key, _ in keys() if key.rpartition(".")[2] == name), None) or synonym(
+            name
+        )
         if found:
             return f"no option {option}; settings are written without dashes: {found}=…; see {path} --help"
-    message = (error.format_message() if hasattr(error, "format_message") else str(error)) or "no command was given"
+    message = (
+        error.format_message() if hasattr(error, "format_message") else str(error)
+    ) or "no command was given"
     wrong = re.match(r"No such command '(.*?)'", message)
-    usual = next((right for right, habits in HABITS.items() if wrong and wrong[1].lower() in habits.split()), "")
+    usual = next(
+        (right for right, habits in HABITS.items() if wrong and wrong[1].lower() in habits.split()),
+        "",
+    )
     if wrong and usual:
         return f"No such command '{wrong[1]}'; did you mean {usual}? see {path} --help"
     return f"{' '.join(message.split()).rstrip('.')}; see {path} --help"

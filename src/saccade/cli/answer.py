@@ -45,10 +45,15 @@ def answer(
         wrong = "no image was given" if image is None else "both an image and --input were given"
         raise SaccadeError(f"{wrong}; give an image and a question, or --input FILE")
     system = load(model, device)
-    system.require(ANSWERING, "answer a question about a picture")  # a mistake is reported before anything else
+    system.require(
+        ANSWERING, "answer a question about a picture"
+    )  # a mistake is reported before anything else
     if image is None:
         where = str(input_file)  # its images are beside it, wherever those of the training data are
-        asked = [(one.image, one.question) for one in corpora.read(system.task.data, where, system.recipe.data.options(where))]
+        asked = [
+            (one.image, one.question)
+            for one in corpora.read(system.task.data, where, system.recipe.data.options(where))
+        ]
         note_unknown(system, [text for _, text in asked])
         print_answers(system.answer(asked), json_, False)
         return
@@ -59,11 +64,15 @@ def answer(
         print_lines(system, image, lines, first, json_, shown)
 
     if question is not None and not question.strip():
-        raise SaccadeError("the question is empty; ask something, such as 'what color is the shape?'")
+        raise SaccadeError(
+            "the question is empty; ask something, such as 'what color is the shape?'"
+        )
     answer_each(question, None, "ask", respond, lambda path: [])
 
 
-def print_lines(system: "System", image: Path, lines: list[str], first: int, json_: bool, shown: bool) -> None:
+def print_lines(
+    system: "System", image: Path, lines: list[str], first: int, json_: bool, shown: bool
+) -> None:
     """Answers to the questions on lines, one for each; an empty line has an empty answer."""
     asked = [line for line in lines if line.strip()]
     if not asked and first == 1:
@@ -86,9 +95,13 @@ def print_answers(found: list["Answered"], json_: bool, shown: bool) -> None:
         likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
         if json_:
             facts = one.to_dict()
-            print_json({"image": facts.pop("name"), **facts, "weights": one.weights.round(4).tolist()})
+            print_json(
+                {"image": facts.pop("name"), **facts, "weights": one.weights.round(4).tolist()}
+            )
         elif shown:
             several = [f"{name} {100 * chance:.1f} %" for name, chance in likeliest]
-            write(f"{one.answer}   ({'  '.join(several) if len(several) > 1 else f'{100 * likeliest[0][1]:.1f} %'})")
+            write(
+                f"{one.answer}   ({'  '.join(several) if len(several) > 1 else f'{100 * likeliest[0][1]:.1f} %'})"
+            )
         else:
             write(f"{one.answer}\t{one.question}")

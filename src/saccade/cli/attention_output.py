@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from ..views.document import Document, Site
 
 
-def present(document: Document, out_file: Path | None, name: str | None, head: int | None, heads: bool, as_json: bool) -> None:
+def present(
+    document: Document,
+    out_file: Path | None,
+    name: str | None,
+    head: int | None,
+    heads: bool,
+    as_json: bool,
+) -> None:
     """Draws a document into a file, or one of its sites in the terminal: the mean of its heads, one head or each of them."""
     from ..views.document import shorten
     from ..views.selection import best_site
@@ -25,42 +32,78 @@ def present(document: Document, out_file: Path | None, name: str | None, head: i
     sites = {one.name: one for one in document.sites}
     if name is not None and name not in sites:
         hint, names = did_you_mean(name, sites), ", ".join(sites)
-        raise SaccadeError(f"no attention named '{name}'{hint if 'there are' in hint else f'{hint} (of {names})'}")
+        raise SaccadeError(
+            f"no attention named '{name}'{hint if 'there are' in hint else f'{hint} (of {names})'}"
+        )
     site = best_site(document.sites) if name is None else sites[name]
     weights = np.asarray(site.weights)
     if head is not None and not 0 <= head < len(weights):
         raise SaccadeError(f"no head {head} in {site.name}; it has 0 to {len(weights) - 1}")
-    source, target = (shorten(" ".join(words), 10_000) for words in (document.source, document.target))
+    source, target = (
+        shorten(" ".join(words), 10_000) for words in (document.source, document.target)
+    )
     facts = {"source": source, "target": target, "site": site.name, "sites": list(sites)}
     tables = {f"head {n}": one for n, one in enumerate(weights) if heads or n == head}
-    tables = tables or {f"average of {len(weights)} heads" if len(weights) > 1 else "weights": weights.mean(0)}
-    whole = document.picture is not None and name is None and head is None and not heads and len(site.rows) == 1
+    tables = tables or {
+        f"average of {len(weights)} heads" if len(weights) > 1 else "weights": weights.mean(0)
+    }
+    whole = (
+        document.picture is not None
+        and name is None
+        and head is None
+        and not heads
+        and len(site.rows) == 1
+    )
     everything = out_file is not None and (out_file.suffix.lower() in ALL_SITES or whole)
     if out_file is not None:
         draw(document, None if whole else site, heads, out_file, head)
         drawn = "all sites" if everything else site.name
-        report(as_json, {"out": str(out_file), **facts}, f"{source}\n→ {target}\n{out_file}: {drawn}")
+        report(
+            as_json, {"out": str(out_file), **facts}, f"{source}\n→ {target}\n{out_file}: {drawn}"
+        )
     elif as_json:
         shown = {which: table.round(4).tolist() for which, table in tables.items()}
-        places = {} if site.grid is None else {"grid": list(site.grid), "fixations": fixation_facts(site, head)}
-        print_json({**facts, **places, "rows": list(site.rows), "columns": list(site.columns), "weights": shown})
+        places = (
+            {}
+            if site.grid is None
+            else {"grid": list(site.grid), "fixations": fixation_facts(site, head)}
+        )
+        print_json(
+            {
+                **facts,
+                **places,
+                "rows": list(site.rows),
+                "columns": list(site.columns),
+                "weights": shown,
+            }
+        )
     else:
         write(f"{source}\n→ {target}")
         for which, table in tables.items():
             out.print(f"\n{site.name}: {which}, in %", style="bold", markup=False)
             draw_table = heat_table if site.grid is None else picture_maps
-            out.print(draw_table(site, table, out.width if out.is_terminal else None), soft_wrap=True)
+            out.print(
+                draw_table(site, table, out.width if out.is_terminal else None), soft_wrap=True
+            )
         if site.grid is not None and len(site.rows) > 1 and not heads:
             steps = fixation_facts(site, head)
-            path = " → ".join(f"{' '.join(one['words'])} ({one['row']}, {one['column']})" for one in steps)
+            path = " → ".join(
+                f"{' '.join(one['words'])} ({one['row']}, {one['column']})" for one in steps
+            )
             write(f"\nscan path (row, column): {path}")
     if not as_json and not everything:
         others = ", ".join(other for other in sites if other != site.name)
         if others and name is None:
-            why = "singles out the most words" if len(site.rows) > 1 or site.grid is None else "is the first over the picture"
+            why = (
+                "singles out the most words"
+                if len(site.rows) > 1 or site.grid is None
+                else "is the first over the picture"
+            )
             note(f"note: {site.name} {why}; --site shows another: {others}")
         if len(weights) > 1 and head is None and not heads:
-            note(f"note: --head 0 to {len(weights) - 1} shows one head of {site.name}, --heads each of them")
+            note(
+                f"note: --head 0 to {len(weights) - 1} shows one head of {site.name}, --heads each of them"
+            )
 
 
 def fixation_facts(site: Site, head: int | None) -> list[dict[str, Any]]:
@@ -68,12 +111,23 @@ def fixation_facts(site: Site, head: int | None) -> list[dict[str, Any]]:
     from ..views.overlay import fixations
 
     return [
-        {"words": list(one.words), "row": one.row + 1, "column": one.column + 1, "dwell": round(one.dwell, 4)}
+        {
+            "words": list(one.words),
+            "row": one.row + 1,
+            "column": one.column + 1,
+            "dwell": round(one.dwell, 4),
+        }
         for one in fixations(site, head)
     ]
 
 
-def print_classified(text: str, one: Classified, words: bool, effects: Sequence[tuple[str, float]] | None, as_json: bool) -> None:
+def print_classified(
+    text: str,
+    one: Classified,
+    words: bool,
+    effects: Sequence[tuple[str, float]] | None,
+    as_json: bool,
+) -> None:
     """A text's label, the likeliest labels, and what each piece (or word) of it counted."""
     from ..views.document import Site
     from ..views.selection import in_words, is_flat
@@ -83,11 +137,16 @@ def print_classified(text: str, one: Classified, words: bool, effects: Sequence[
     site = in_words(site) if words else site
     weights = np.asarray(site.weights)[0, 0].tolist()
     if as_json:
-        pairs = {"weights": list(zip(site.columns, weights, strict=True)), **({} if effects is None else {"effects": effects})}
+        pairs = {
+            "weights": list(zip(site.columns, weights, strict=True)),
+            **({} if effects is None else {"effects": effects}),
+        }
         print_json({"text": text, **one.to_dict("label", "probabilities"), **pairs})
         return
     likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
-    write(f"{one.label}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})")
+    write(
+        f"{one.label}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})"
+    )
     write(f"weight of each word in %{', nearly the same for all' if is_flat(weights) else ''}:")
     out.print(shade_words(site.columns, weights), soft_wrap=True)
     if effects is not None:

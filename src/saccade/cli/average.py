@@ -11,7 +11,12 @@ from .shared import report
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(help="Model folders of one shape and vocabulary.", autocompletion=run_folders)],
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Model folders of one shape and vocabulary.", autocompletion=run_folders
+        ),
+    ],
     out_folder: OutFolder,
     json_: Json = False,
 ) -> None:
@@ -25,5 +30,9 @@ def average(
     from .. import api
 
     system = api.average(models, out_folder)
-    facts = {"out": str(out_folder), "models": [str(model) for model in models], "family": system.name}
+    facts = {
+        "out": str(out_folder),
+        "models": [str(model) for model in models],
+        "family": system.name,
+    }
     report(json_, facts, f"{out_folder}: the mean of {len(models)} models")

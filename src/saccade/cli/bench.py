@@ -78,11 +78,19 @@ def write(name: str, scale: str, figures: dict[str, Any]) -> Path:
 
     about = "; ".join(f"{one}: {found['notes']}" for one, found in figures.items())
     rows = {one: found["cases"] for one, found in figures.items()}
-    left_out = {"left_out": {peer: why for found in figures.values() for peer, why in found["left_out"].items()}}
-    return write_result(name, {"scale": scale, **rows, **left_out}, notes=f"{about}; medians of interleaved runs")
+    left_out = {
+        "left_out": {
+            peer: why for found in figures.values() for peer, why in found["left_out"].items()
+        }
+    }
+    return write_result(
+        name, {"scale": scale, **rows, **left_out}, notes=f"{about}; medians of interleaved runs"
+    )
 
 
-def run_one(kind: str, scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+def run_one(
+    kind: str, scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
     """Announces, measures and prints one kind; its cases, who was left out, and what the sizes were. `keep` gets them as they come."""
     from ..studies.bench import plan_of
     from ..studies.bench.contenders import device_and_type, run
@@ -106,7 +114,9 @@ def run_one(kind: str, scale: str, only: list[str], as_json: bool, keep: Callabl
     return {"cases": rows, "left_out": dict(plan.left_out), "notes": plan.notes}
 
 
-def run_engines(scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+def run_engines(
+    scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
     """Decoding, each engine in a process of its own."""
     from importlib.util import find_spec
 
@@ -116,16 +126,26 @@ def run_engines(scale: str, only: list[str], as_json: bool, keep: Callable[[dict
     module = module_of("decode")
     notes = "milliseconds per sentence, each engine in a process of its own, a few minutes in all"
     note(f"decode, scale {scale}: {notes}")
-    left_out = {name: "not installed" for name in ("transformers", "ctranslate2") if find_spec(name) is None}
+    left_out = {
+        name: "not installed" for name in ("transformers", "ctranslate2") if find_spec(name) is None
+    }
     for name, why in left_out.items():
         note(f"left out: {name} ({why})")
-    engines = tuple(word for word in only if word.startswith(("saccade", "transformers", "ctranslate2")))
+    engines = tuple(
+        word for word in only if word.startswith(("saccade", "transformers", "ctranslate2"))
+    )
     words = [word.lower() for word in only if word not in engines]
     rows: list[dict[str, Any]] = []
     with err.status("decode: starting the engines …") as status:
-        for number, found in enumerate(module.cases(device_and_type()[0].type, small=scale == "tiny", only=engines), 1):
+        for number, found in enumerate(
+            module.cases(device_and_type()[0].type, small=scale == "tiny", only=engines), 1
+        ):
             status.update(f"decode: round {number} measured …")
-            rows = [row for row in rows_of_engines(found) if not words or any(word in row["case"].lower() for word in words)]
+            rows = [
+                row
+                for row in rows_of_engines(found)
+                if not words or any(word in row["case"].lower() for word in words)
+            ]
             keep({"cases": rows, "left_out": left_out, "notes": notes})
     for row in rows if as_json else ():
         print_json({"bench": "decode", "scale": scale, **row})
@@ -137,10 +157,16 @@ def run_engines(scale: str, only: list[str], as_json: bool, keep: Callable[[dict
 def chosen_cases(plan: Plan, only: list[str]) -> Plan:
     from dataclasses import replace
 
-    cases = [case for case in plan.cases if not only or any(word.lower() in case.name.lower() for word in only)]
+    cases = [
+        case
+        for case in plan.cases
+        if not only or any(word.lower() in case.name.lower() for word in only)
+    ]
     if not cases:
         known = "; ".join(case.name for case in plan.cases)
-        raise SaccadeError(f"expected --only to be a part of a case's name, got {', '.join(only)}; the cases are: {known}")
+        raise SaccadeError(
+            f"expected --only to be a part of a case's name, got {', '.join(only)}; the cases are: {known}"
+        )
     return replace(plan, cases=cases)
 
 
@@ -149,7 +175,9 @@ def announce(kind: str, scale: str, plan: Plan) -> None:
     from ..training.cost import duration
 
     count = sum(len({**case.ours, **case.peers}) for case in plan.cases)
-    note(f"{kind}, scale {scale}: {len(plan.cases)} cases, {count} measurements, about {duration(plan.cost)}; {plan.notes}")
+    note(
+        f"{kind}, scale {scale}: {len(plan.cases)} cases, {count} measurements, about {duration(plan.cost)}; {plan.notes}"
+    )
     for name, why in plan.left_out.items():
         note(f"left out: {name} ({why})")
 
@@ -160,14 +188,32 @@ def print_rows(kind: str, rows: list[dict[str, Any]]) -> None:
 
     shown = Table(title=f"saccade bench {kind}", title_justify="left", box=None)
     rate = any("tokens_per_second" in row for row in rows)
-    titles = ["case", "by", "ms", "MiB", *(["tokens/s"] if rate else []), "best peer", "its ms", "ratio", "of the limit"]
+    titles = [
+        "case",
+        "by",
+        "ms",
+        "MiB",
+        *(["tokens/s"] if rate else []),
+        "best peer",
+        "its ms",
+        "ratio",
+        "of the limit",
+    ]
     for title in titles:
         shown.add_column(title, justify="left" if title in ("case", "by", "best peer") else "right")
     for row in rows:
         by = row.get("about") or row.get("ours", "–")
         speed = [number(row.get("tokens_per_second"), "{:,.0f}")] if rate else []
-        figures = [number(row.get("milliseconds"), "{:,.3f}"), number(row.get("mebibytes"), "{:,.0f}"), *speed]
-        peer = [row.get("peer", "–"), number(row.get("peer_milliseconds"), "{:,.3f}"), number(row.get("ratio"), "{:.2f}")]
+        figures = [
+            number(row.get("milliseconds"), "{:,.3f}"),
+            number(row.get("mebibytes"), "{:,.0f}"),
+            *speed,
+        ]
+        peer = [
+            row.get("peer", "–"),
+            number(row.get("peer_milliseconds"), "{:,.3f}"),
+            number(row.get("ratio"), "{:.2f}"),
+        ]
         shown.add_row(row["case"], by, *figures, *peer, number(row.get("of_limit"), "{:.0%}"))
     show_all(shown)
     for row in rows:

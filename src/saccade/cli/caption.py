@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ..views.answers import Caption
 
 DATA = "Data as for training (test.jsonl, shapes:test), whose captions, answers or labels are left out."
-Image = Annotated[str | None, typer.Argument(help="An image file, or a folder of them (in the order of names).")]
+Image = Annotated[
+    str | None, typer.Argument(help="An image file, or a folder of them (in the order of names).")
+]
 PictureData = Annotated[str | None, typer.Option("--input", help=DATA)]
 TOGETHER = 64  # pictures that are answered at once
 
@@ -28,7 +30,9 @@ def caption(
     data: PictureData = None,
     beam: Beam = 1,
     length_penalty: LengthPenalty = 1.0,
-    temperature: Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sample at this temperature instead of searching.")
+    ] = None,
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = 0,
@@ -51,15 +55,21 @@ def caption(
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
-        raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
+        raise SaccadeError(
+            "a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p"
+        )
     search = api.searcher(beam, length_penalty, sample={**sample, "seed": seed} if sample else None)
     system = load(model, device)
-    system.require(Captioning, "describe a picture")  # a mistake is reported before anything is read
+    system.require(
+        Captioning, "describe a picture"
+    )  # a mistake is reported before anything is read
     pictures, alone = find_pictures(system, image, data, "describe")
     print_captions(system, pictures, alone, search, max_length, json_)
 
 
-def find_pictures(system: "System", image: str | None, data: str | None, verb: str) -> tuple[list["Picture"], bool]:
+def find_pictures(
+    system: "System", image: str | None, data: str | None, verb: str
+) -> tuple[list["Picture"], bool]:
     """What to work on: one image, those of a folder, or those of data; and whether it is one image by itself."""
     from ..system.image_predictions import pictures_of
 
@@ -73,7 +83,12 @@ def find_pictures(system: "System", image: str | None, data: str | None, verb: s
 
 
 def print_captions(
-    system: "System", pictures: Sequence["Picture"], alone: bool, search: "MakeSearch", max_length: int | None, json_: bool
+    system: "System",
+    pictures: Sequence["Picture"],
+    alone: bool,
+    search: "MakeSearch",
+    max_length: int | None,
+    json_: bool,
 ) -> None:
     """Captions on stdout in the order of the pictures, with a bar on stderr; what could not be read is reported at the end."""
     from ..data.corpora import on_one_line
@@ -84,7 +99,9 @@ def print_captions(
     progress.disable |= len(pictures) == 1  # nothing to wait for
 
     def work(images: Sequence["Picture"], wrong: dict[int, str]) -> list["Caption"]:
-        found = list(system.captions(decode_each(images, system.task.image_size, wrong), search, max_length))
+        found = list(
+            system.captions(decode_each(images, system.task.image_size, wrong), search, max_length)
+        )
         progress.stop()  # a bar and outputs would be mixed in a terminal
         return found
 
@@ -92,7 +109,13 @@ def print_captions(
         nonlocal cut
         cut += not one.finished
         if json_:
-            print_json({"image": image, "caption": one.text, **one.to_dict("log_prob", "finished", "alternatives")})
+            print_json(
+                {
+                    "image": image,
+                    "caption": one.text,
+                    **one.to_dict("log_prob", "finished", "alternatives"),
+                }
+            )
         else:
             name = "" if alone else on_one_line(image).replace("\t", " ") + "\t"
             write(f"{name}{one.text}")

@@ -17,10 +17,20 @@ KINDS = "pairs, tags, labels, text, graphs or pictures; otherwise inferred from 
 
 
 def check(
-    data: Annotated[list[str], typer.Argument(help="Files, hub:NAME:SPLIT, or a generated corpus such as phrasebook:train.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, hub:NAME:SPLIT, or a generated corpus such as phrasebook:train."
+        ),
+    ],
     kind: Annotated[str | None, typer.Option("--as", help=KINDS)] = None,
-    documents: Annotated[str, typer.Option("--documents", help="What one document of text is: file, line or blank.")] = "file",
-    dev: Annotated[list[str] | None, typer.Option("--dev", help="Another set: is any of it in the first? Repeatable.")] = None,
+    documents: Annotated[
+        str, typer.Option("--documents", help="What one document of text is: file, line or blank.")
+    ] = "file",
+    dev: Annotated[
+        list[str] | None,
+        typer.Option("--dev", help="Another set: is any of it in the first? Repeatable."),
+    ] = None,
     write_to: Annotated[str | None, typer.Option("--write", help=WRITE)] = None,
     unique: Annotated[bool, flag("--unique", "With --write: without repeated examples.")] = False,
     max_length: Annotated[int | None, typer.Option(help=LONGEST, min=0)] = None,

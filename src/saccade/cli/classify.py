@@ -22,7 +22,9 @@ def classify(
     model: Model,
     text: Text = None,
     input_file: Input = None,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Draw one text: .png, .svg, .pdf, .html or .json.")] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Draw one text: .png, .svg, .pdf, .html or .json.")
+    ] = None,
     words: Words = False,
     effect: Annotated[bool, flag("--effect", EFFECT)] = False,
     device: Device = "auto",
@@ -48,15 +50,28 @@ def classify(
     check_drawable(out_file)
     system = load(model, device)
     if isinstance(system.task, ImageClassification):
-        asked = next((name for name, given in (("out", out_file), ("words", words), ("effect", effect)) if given), None)
+        asked = next(
+            (
+                name
+                for name, given in (("out", out_file), ("words", words), ("effect", effect))
+                if given
+            ),
+            None,
+        )
         if asked:
-            raise SaccadeError(f"--{asked} is for models of texts, and this one reads images; leave it out")
+            raise SaccadeError(
+                f"--{asked} is for models of texts, and this one reads images; leave it out"
+            )
         classify_images(system, text, input_file, json_)
         return
     system.require(Classification, "label a text")  # a mistake is reported before anything else
-    shown = text is not None or (input_file is None and sys.stdin is not None and sys.stdin.isatty())
+    shown = text is not None or (
+        input_file is None and sys.stdin is not None and sys.stdin.isatty()
+    )
     if not (shown or json_) and (effect or (words and out_file is None)):
-        raise SaccadeError(f"lines are printed without weights; leave {'--effect' if effect else '--words'} out, or use --json")
+        raise SaccadeError(
+            f"lines are printed without weights; leave {'--effect' if effect else '--words'} out, or use --json"
+        )
 
     unknown = Unknown(system)
 
@@ -75,7 +90,15 @@ def classify(
     answer_each(text, input_file, "classify", answer, system.each_input)
 
 
-def print_labels(system: "System", lines: list[str], first: int, shown: bool, words: bool, effect: bool, json_: bool) -> None:
+def print_labels(
+    system: "System",
+    lines: list[str],
+    first: int,
+    shown: bool,
+    words: bool,
+    effect: bool,
+    json_: bool,
+) -> None:
     """The labels of the lines; with probabilities and weights where `shown`."""
     from .attention_output import print_classified
 
@@ -83,8 +106,14 @@ def print_labels(system: "System", lines: list[str], first: int, shown: bool, wo
     if not texts and first == 1:
         raise SaccadeError("the lines are empty; give at least one text")
     found = dict(zip(texts, system.classify(texts) if texts else [], strict=True))
-    effects = {line: system.task.effects(system.model, line, one.label) for line, one in found.items()} if effect else {}
-    for line in lines:  # line n of the output belongs to line n of the input, also where that is empty
+    effects = (
+        {line: system.task.effects(system.model, line, one.label) for line, one in found.items()}
+        if effect
+        else {}
+    )
+    for (
+        line
+    ) in lines:  # line n of the output belongs to line n of the input, also where that is empty
         one = found.get(line)
         if one is None:
             report(json_, {"text": line, "label": None}, "")

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SaccadeError
-from .common_options import Controls, Json, Lengths, Moses, Peers, Result, TaskBeam, TaskPenalty, Tokenize, Vary, flag
+from .common_options import (
+    Controls,
+    Json,
+    Lengths,
+    Moses,
+    Peers,
+    Result,
+    TaskBeam,
+    TaskPenalty,
+    Tokenize,
+    Vary,
+    flag,
+)
 from .completion import recipes_and_settings
 from .report import check_picture, report_comparison
 from .shared import keep_given, note, result_writer
@@ -19,23 +31,40 @@ def compare(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE… [KEY=VALUE…]", help="Recipes, and settings for all of them.", autocompletion=recipes_and_settings
+            metavar="RECIPE… [KEY=VALUE…]",
+            help="Recipes, and settings for all of them.",
+            autocompletion=recipes_and_settings,
         ),
     ],
     vary: Vary = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100)] = 1,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100
+        ),
+    ] = 1,
     data: Annotated[
-        str, typer.Option("--data", help="Data to judge on. [default: the recipe's test set, else its dev set]")
+        str,
+        typer.Option(
+            "--data", help="Data to judge on. [default: the recipe's test set, else its dev set]"
+        ),
     ] = "",
-    out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path("runs/compare"),
+    out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path(
+        "runs/compare"
+    ),
     beam: TaskBeam = None,
     length_penalty: TaskPenalty = None,
     lengths: Lengths = False,
     moses: Moses = None,
     tokenize: Tokenize = None,
     controls: Controls = False,
-    ensemble: Annotated[bool, flag("--ensemble", "Also score all the models together: the mean of their probabilities.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="The picture to draw. [default: OUT/compare.png]")] = None,
+    ensemble: Annotated[
+        bool,
+        flag("--ensemble", "Also score all the models together: the mean of their probabilities."),
+    ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="The picture to draw. [default: OUT/compare.png]")
+    ] = None,
     result: Result = None,
     peer: Peers = None,
     json_: Json = False,
@@ -59,13 +88,17 @@ def compare(
     check_picture(picture)
     recipes = named_recipes(words, vary or [])
     write_result, first = result_writer(result, peer), next(iter(recipes.values()))
-    options = keep_given(beam=beam, length_penalty=length_penalty, quarters=lengths, moses=moses, tokenize=tokenize)
+    options = keep_given(
+        beam=beam, length_penalty=length_penalty, quarters=lengths, moses=moses, tokenize=tokenize
+    )
     options |= keep_given(controls=controls)
     numbers = list(range(first.seed, first.seed + seeds))
     comparison.check(recipes, numbers, data, options)
     if ensemble:
         comparison.check_ensemble(recipes, numbers)
-    judged_on = data or first.data.test or first.data.dev or f"what is held out of {first.data.train}"
+    judged_on = (
+        data or first.data.test or first.data.dev or f"what is held out of {first.data.train}"
+    )
     note(f"{len(recipes)} × {seeds} training runs into {out_folder}, judged on {judged_on}")
     try:
         rows = comparison.compare(recipes, numbers, out_folder, Board().watcher, data, options)
@@ -73,8 +106,13 @@ def compare(
         raise Stopped(*stopped.at, "the same command") from None
     if ensemble:
         rows.append(comparison.score_ensemble(rows, first.device, data, options))
-    metrics = report_comparison(rows, config.task(first).measures, judged_on, out_folder, picture, json_)
-    described = [*(Path(word).stem for word in words if "=" not in word), *(f"--vary {word}" for word in vary or [])]
+    metrics = report_comparison(
+        rows, config.task(first).measures, judged_on, out_folder, picture, json_
+    )
+    described = [
+        *(Path(word).stem for word in words if "=" not in word),
+        *(f"--vary {word}" for word in vary or []),
+    ]
     write_result(metrics, " ".join(described), numbers)
 
 

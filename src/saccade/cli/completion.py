@@ -44,7 +44,11 @@ def deck_names(incomplete: str) -> list[tuple[str, str]]:
     """The lectures' decks, and their slips."""
     from ..teaching.lectures import SLIPS, data
 
-    return [row for row in ({**data()["decks"], SLIPS: "where slides slip"}).items() if row[0].startswith(incomplete)]
+    return [
+        row
+        for row in ({**data()["decks"], SLIPS: "where slides slip"}).items()
+        if row[0].startswith(incomplete)
+    ]
 
 
 def bench_names(incomplete: str) -> list[tuple[str, str]]:
@@ -56,7 +60,10 @@ def recipe_names(incomplete: str) -> list[tuple[str, str]]:
     from ..config.index import RECIPES
 
     own = [(str(path), "your recipe") for path in sorted(Path().glob("*.yaml"))]
-    known = [(path.stem, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for path in sorted(RECIPES.glob("*.yaml"))]
+    known = [
+        (path.stem, path.read_text(encoding="utf-8").partition("\n")[0][2:])
+        for path in sorted(RECIPES.glob("*.yaml"))
+    ]
     return [row for row in own + known if row[0].startswith(incomplete)]
 
 
@@ -64,7 +71,9 @@ def settings(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """`key=value`: the keys with their meaning, and once one is chosen, what it can be set to."""
     from ..config import index
 
-    before = [str(word) for word in context.params.get("settings") or context.params.get("words") or ()]
+    before = [
+        str(word) for word in context.params.get("settings") or context.params.get("words") or ()
+    ]
     if before[-1:] == ["="]:  # bash makes three words of key=value
         before.pop()
     bare = before[-1] if before and "=" not in before[-1] else ""
@@ -87,8 +96,15 @@ def run_folders(incomplete: str) -> list[str]:
     """Run and model folders below runs/."""
 
     def walk(folder: str, depth: int) -> Iterator[str]:
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if os.path.isdir(folder) else []:
-            if entry.is_dir() and any(os.path.isfile(os.path.join(entry.path, name)) for name in ("recipe.json", "config.json")):
+        for entry in (
+            sorted(os.scandir(folder), key=lambda entry: entry.name)
+            if os.path.isdir(folder)
+            else []
+        ):
+            if entry.is_dir() and any(
+                os.path.isfile(os.path.join(entry.path, name))
+                for name in ("recipe.json", "config.json")
+            ):
                 yield entry.path
             elif entry.is_dir() and depth:
                 yield from walk(entry.path, depth - 1)
@@ -119,14 +135,20 @@ def members(slot: str, incomplete: str) -> list[tuple[str, str]]:
     """The names of a slot, each with its formula."""
     from ..config.index import rows
 
-    return [(row["name"], row["what"]) for row in rows(slot, None) if row["name"].startswith(incomplete)]
+    return [
+        (row["name"], row["what"]) for row in rows(slot, None) if row["name"].startswith(incomplete)
+    ]
 
 
 def set_names(incomplete: str) -> list[tuple[str, str]]:
     """The sets that can be fetched."""
     from ..data.sets import has_no_download, sets
 
-    return [(name, row["about"]) for name, row in sets().items() if name.startswith(incomplete) and not has_no_download(name)]
+    return [
+        (name, row["about"])
+        for name, row in sets().items()
+        if name.startswith(incomplete) and not has_no_download(name)
+    ]
 
 
 def devices(incomplete: str) -> list[str]:

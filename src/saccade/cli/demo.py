@@ -9,15 +9,23 @@ from rich.table import Table
 from .common_options import Json
 from .shared import command_name, note, print_json, show_all, write
 
-VARY = (
-    "Train once with each of these values (commas within brackets do not separate); several of these options: every combination."
-)
+VARY = "Train once with each of these values (commas within brackets do not separate); several of these options: every combination."
 
 
 def demo(
-    out_folder: Annotated[Path | None, typer.Option("--out", help="Where all goes. [default: runs/demo, runs/demo-TO]")] = None,
-    to: Annotated[str, typer.Option("--to", help="fr, de (verb last), it, es, zh (no articles) or hi (verb last).")] = "fr",
-    seed: Annotated[int, typer.Option(help="The seed of both training runs.", min=0, max=2**31 - 1)] = 0,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where all goes. [default: runs/demo, runs/demo-TO]"),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="fr, de (verb last), it, es, zh (no articles) or hi (verb last)."
+        ),
+    ] = "fr",
+    seed: Annotated[
+        int, typer.Option(help="The seed of both training runs.", min=0, max=2**31 - 1)
+    ] = 0,
     json_: Json = False,
 ) -> None:
     """Train two translators, compare them and draw their attention.
@@ -39,13 +47,17 @@ def demo(
     if json_:
         print_json(result.metrics)
         return
-    table = Table("words in the source", *CALLED.values(), title="BLEU on sentences never seen in training")
+    table = Table(
+        "words in the source", *CALLED.values(), title="BLEU on sentences never seen in training"
+    )
     for row in result.lengths:
         table.add_row(*row, end_section=row is result.lengths[-2])
     show_all(table)
     for source, plain, attended in result.sentences:
         write(f"\n  {source}\n    fixed context   {plain}\n    with attention  {attended}")
-    write(f"\nAlignment error rate with attention: {result.metrics['aer']:.3f}   ({result.metrics['seconds']:.0f} s in all)")
+    write(
+        f"\nAlignment error rate with attention: {result.metrics['aer']:.3f}   ({result.metrics['seconds']:.0f} s in all)"
+    )
     write(f"Report: {result.report}   pictures: {', '.join(path.name for path in result.pictures)}")
     me, model = command_name(), out_folder / "bahdanau"
     write(f'\nNext:\n  {me} translate {model} "two old dogs saw the white horse" --align')

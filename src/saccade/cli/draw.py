@@ -23,10 +23,18 @@ LENGTHS = "Several lengths, separated by commas."
 
 def draw(
     what: Annotated[
-        str, typer.Argument(help="What to draw; without WHAT's own names, its usual ones.", autocompletion=figure_names)
+        str,
+        typer.Argument(
+            help="What to draw; without WHAT's own names, its usual ones.",
+            autocompletion=figure_names,
+        ),
     ],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[NAME|KEY=VALUE]…", help=WORDS)] = None,
-    out_file: Annotated[Path | None, typer.Option("--out", help="The file: .png, .svg, .pdf or .html.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME|KEY=VALUE]…", help=WORDS)
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="The file: .png, .svg, .pdf or .html.")
+    ] = None,
     length: Annotated[int | None, typer.Option("--length", help="Positions or words.")] = None,
     lengths: Annotated[str | None, typer.Option("--lengths", help=LENGTHS)] = None,
     dim: Annotated[int | None, typer.Option("--dim", help="The width of vectors.")] = None,
@@ -46,9 +54,13 @@ def draw(
         saccade draw cost full lstm --lengths 64,128,256 --json
     """
     if out_file is not None and out_file.suffix.lower() not in ENDINGS:
-        raise SaccadeError(f"cannot draw into '{out_file}'; the name must end in {', '.join(ENDINGS)}")
+        raise SaccadeError(
+            f"cannot draw into '{out_file}'; the name must end in {', '.join(ENDINGS)}"
+        )
     options: dict[str, Any] = {
-        name: value for name, value in (("length", length), ("dim", dim), ("seed", seed)) if value is not None
+        name: value
+        for name, value in (("length", length), ("dim", dim), ("seed", seed))
+        if value is not None
     }
     options |= {} if lengths is None else {"lengths": whole_numbers(lengths)}
     with err.status("drawing …"):
@@ -56,12 +68,21 @@ def draw(
 
         names, given = divide(words or [])
         if doubled := next((name for name in given if name in options), None):
-            raise SaccadeError(f"{doubled} is given twice, as --{doubled} and as {doubled}=; give one of them")
+            raise SaccadeError(
+                f"{doubled} is given twice, as --{doubled} and as {doubled}=; give one of them"
+            )
         made = drawing.draw(what, names, **options, **given)
         if out_file is not None:
             save(made, out_file)
     if json_:
-        print_json({"title": made.title, "text": made.text, "table": made.table, **({"out": str(out_file)} if out_file else {})})
+        print_json(
+            {
+                "title": made.title,
+                "text": made.text,
+                "table": made.table,
+                **({"out": str(out_file)} if out_file else {}),
+            }
+        )
         return
     print_table(made.table, made.title)
     write(f"\n{made.text}")
@@ -82,7 +103,9 @@ def divide(words: list[str]) -> tuple[list[str], dict[str, Any]]:
         try:
             options[key] = whole_numbers(text) if key == "lengths" else yaml.safe_load(text)
         except yaml.YAMLError:
-            raise SaccadeError(f"'{word[:200]}': the value cannot be read; write a number or a list") from None
+            raise SaccadeError(
+                f"'{word[:200]}': the value cannot be read; write a number or a list"
+            ) from None
     return names, options
 
 
@@ -103,7 +126,11 @@ def save(made: Drawing, path: Path) -> None:
         write_atomically(
             path,
             report_page(
-                made.title, [Section("Picture", made.text, picture=made.picture()), Section("Numbers", table=made.table)]
+                made.title,
+                [
+                    Section("Picture", made.text, picture=made.picture()),
+                    Section("Numbers", table=made.table),
+                ],
             ).encode(),
         )
     else:

@@ -50,10 +50,20 @@ def evaluate(
     moses: Moses = None,
     tokenize: Tokenize = None,
     controls: Controls = False,
-    stride: Annotated[int | None, typer.Option(help="Language models: also slide a window by this many tokens.", min=1)] = None,
-    memory: Annotated[int | None, typer.Option(help="Transformer-XL: also evaluate with a memory of this length.", min=1)] = None,
-    confusion: Annotated[bool, flag("--confusion", "Also a confusion matrix, which few labels always get.")] = False,
-    confusion_out: Annotated[Path | None, typer.Option(help="Draw the confusion matrix (.png, .svg, .pdf).")] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(help="Language models: also slide a window by this many tokens.", min=1),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(help="Transformer-XL: also evaluate with a memory of this length.", min=1),
+    ] = None,
+    confusion: Annotated[
+        bool, flag("--confusion", "Also a confusion matrix, which few labels always get.")
+    ] = False,
+    confusion_out: Annotated[
+        Path | None, typer.Option(help="Draw the confusion matrix (.png, .svg, .pdf).")
+    ] = None,
     result: Result = None,
     peer: Peers = None,
     device: Device = "auto",
@@ -77,9 +87,19 @@ def evaluate(
     check_picture(confusion_out)
     write_result = result_writer(result, peer)
     system = load(model, device, others)
-    options = keep_given(beam=beam, length_penalty=length_penalty, max_length=max_length, quarters=lengths, moses=moses)
+    options = keep_given(
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        quarters=lengths,
+        moses=moses,
+    )
     options |= keep_given(
-        tokenize=tokenize, controls=controls, stride=stride, memory=memory, confusion=confusion or confusion_out is not None
+        tokenize=tokenize,
+        controls=controls,
+        stride=stride,
+        memory=memory,
+        confusion=confusion or confusion_out is not None,
     )
     api.check_options(system.recipe, options)  # before the data is read
     note_own(system, data)
@@ -89,7 +109,14 @@ def evaluate(
         raise SaccadeError(f"{data}, {error}") from None
     note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", metrics.get("pictures", 0)))
     if json_:
-        print_json({"model": str(model), **({"with": [*map(str, others)]} if others else {}), "data": data, **metrics})
+        print_json(
+            {
+                "model": str(model),
+                **({"with": [*map(str, others)]} if others else {}),
+                "data": data,
+                **metrics,
+            }
+        )
     else:
         print_metrics(metrics)
     if confusion_out is not None:
@@ -99,7 +126,11 @@ def evaluate(
         save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
         note(f"{confusion_out}: the confusion matrix")
     metrics.pop("confusion", None)  # too much for a result file
-    write_result({**metrics, **api.costs(system)}, " + ".join(map(str, [model, *(others or [])])), [system.recipe.seed])
+    write_result(
+        {**metrics, **api.costs(system)},
+        " + ".join(map(str, [model, *(others or [])])),
+        [system.recipe.seed],
+    )
 
 
 def note_own(system: "System", data: str) -> None:

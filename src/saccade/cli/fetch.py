@@ -12,9 +12,15 @@ from .shared import err, note, report
 
 
 def fetch(
-    name: Annotated[str, typer.Argument(help="A set that recipes use, such as multi30k.", autocompletion=set_names)],
+    name: Annotated[
+        str,
+        typer.Argument(help="A set that recipes use, such as multi30k.", autocompletion=set_names),
+    ],
     to: Annotated[
-        Path | None, typer.Option("--to", help="The folder for it. [default: $SACCADE_DATA, else ~/.cache/saccade/data]")
+        Path | None,
+        typer.Option(
+            "--to", help="The folder for it. [default: $SACCADE_DATA, else ~/.cache/saccade/data]"
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -31,13 +37,27 @@ def fetch(
 
     row = described(name)
     size = sum(one["bytes"] for one in row["downloads"].values())
-    note(f"{row['about']}\nlicense: {row['license']}\ncite: {row['cite']}\nat most {size / 1e6:.1f} MB to download")
+    note(
+        f"{row['about']}\nlicense: {row['license']}\ncite: {row['cite']}\nat most {size / 1e6:.1f} MB to download"
+    )
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal, redirect_stdout=False) as progress:
-        tasks = {file: progress.add_task(file, total=None, visible=False) for file in row["downloads"]}
+    with Progress(
+        *columns, console=err, transient=True, disable=not err.is_terminal, redirect_stdout=False
+    ) as progress:
+        tasks = {
+            file: progress.add_task(file, total=None, visible=False) for file in row["downloads"]
+        }
         folder, notes = fetch(
-            name, to, lambda file, done, total: progress.update(tasks[file], completed=done, total=total, visible=True)
+            name,
+            to,
+            lambda file, done, total: progress.update(
+                tasks[file], completed=done, total=total, visible=True
+            ),
         )
     for text in notes:
         note(text)
-    report(json_, {"out": str(folder), "files": list(row["files"])}, f"{folder}: {', '.join(row['files'])}")
+    report(
+        json_,
+        {"out": str(folder), "files": list(row["files"])},
+        f"{folder}: {', '.join(row['files'])}",
+    )

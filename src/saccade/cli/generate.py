@@ -16,7 +16,9 @@ def generate(
     model: Model,
     prompt: Annotated[str, typer.Argument(help=PROMPT, callback=as_typed)] = "",
     limit: Annotated[int, typer.Option("--limit", help="The largest number of tokens.")] = 200,
-    temperature: Annotated[float, typer.Option(help="Above 1 is bolder, below it is safer, 0 takes the likeliest.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(help="Above 1 is bolder, below it is safer, 0 takes the likeliest.")
+    ] = 1.0,
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = 0,
@@ -34,7 +36,9 @@ def generate(
     """
 
     system = load(model, device, precision=precision)
-    pieces = system.generate(prompt, limit, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    pieces = system.generate(
+        prompt, limit, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     note_unknown(system, [prompt] if prompt else [])
     if json_:
         print_json(pieces.to_dict())

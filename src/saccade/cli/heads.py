@@ -23,8 +23,12 @@ ALSO = "For --result: the run of another seed; repeatable. The table is of the f
 def heads(
     model: Model,
     data: Annotated[str | None, typer.Argument(help=DATA)] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Read at most so many sentences.", min=1, max=1_000_000)] = 200,
-    out_file: Annotated[Path | None, typer.Option("--out", help="Draw the table: .png, .svg or .pdf.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Read at most so many sentences.", min=1, max=1_000_000)
+    ] = 200,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Draw the table: .png, .svg or .pdf.")
+    ] = None,
     also: Annotated[list[Path] | None, typer.Option("--also", metavar="<path>", help=ALSO)] = None,
     device: Device = "auto",
     result: Result = None,
@@ -42,7 +46,9 @@ def heads(
     """
     check_picture(out_file)
     if also and result is None:
-        raise SaccadeError("--also adds seeds to a result file; add --result NAME, or leave --also out")
+        raise SaccadeError(
+            "--also adds seeds to a result file; add --result NAME, or leave --also out"
+        )
     write_result = result_writer(result, None)
     systems = [load(path, device) for path in (model, *(also or []))]
     every = [score(one, data, limit) for one in systems]
@@ -62,7 +68,8 @@ def heads(
         values = [[one.hits[name] for name in columns] for one in scores]
         save(
             alignment(
-                Site("words whose greatest weight is there", names, columns, [values]), f"what each head of {model} looks at"
+                Site("words whose greatest weight is there", names, columns, [values]),
+                f"what each head of {model} looks at",
             ),
             out_file,
         )
@@ -90,7 +97,11 @@ def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
     recipe = system.recipe.data
     found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options(data))
     # what an encoder looks at does not depend on the target
-    look = (lambda text: system.look(text, text)) if isinstance(system.task, Translation) else partial(system.look)
+    look = (
+        (lambda text: system.look(text, text))
+        if isinstance(system.task, Translation)
+        else partial(system.look)
+    )
     scores = score_heads(look, found[:limit])
     note(f"{min(limit, len(found)):,} sentences")
     return scores
@@ -101,7 +112,11 @@ def best_of(scores: "list[HeadScore]") -> dict[str, object]:
     best = {name: max(scores, key=lambda one: one.hits[name]) for name in scores[0].hits}
     metrics = {name: round(100 * one.hits[name], 2) for name, one in best.items()}
     chances = {f"{name}_chance": round(100 * one.chance[name], 2) for name, one in best.items()}
-    return {**metrics, **chances, **{f"{name}_head": f"{one.site} head {one.head}" for name, one in best.items()}}
+    return {
+        **metrics,
+        **chances,
+        **{f"{name}_head": f"{one.site} head {one.head}" for name, one in best.items()},
+    }
 
 
 def table_of(scores: "list[HeadScore]") -> Table:

@@ -11,11 +11,21 @@ from ..data.lines import LONGEST_LINE
 from ..errors import SaccadeError
 from .shared import as_lines, note
 
-BLOCK, PAUSE, TOGETHER = 2**16, 0.05, 1000  # bytes of one read; seconds without another line; lines that are answered at once
+BLOCK, PAUSE, TOGETHER = (
+    2**16,
+    0.05,
+    1000,
+)  # bytes of one read; seconds without another line; lines that are answered at once
 Answer = Callable[[list[str], int], object]  # takes lines and the number of the first
 
 
-def answer_each(text: str | None, path: str | None, verb: str, answer: Answer, read: Callable[[str], Iterable[str]]) -> None:
+def answer_each(
+    text: str | None,
+    path: str | None,
+    verb: str,
+    answer: Answer,
+    read: Callable[[str], Iterable[str]],
+) -> None:
     """Calls `answer` with the text, with some lines at a time of what `read` reads from a file, or with stdin's lines as they come; in a
     terminal with each line that is typed."""
     if text is not None and path is not None:
@@ -64,8 +74,14 @@ def arriving(verb: str) -> Iterator[tuple[int, list[str]]]:
         waiting += raw
         count += raw.count(b"\n")
         if not count and len(waiting) > LONGEST_LINE:
-            raise SaccadeError(f"stdin, line {number}: longer than {LONGEST_LINE:,} bytes; put one sentence on each line")
-        more = descriptor is None or select.select([descriptor], [], [], PAUSE)[0] if raw and count < TOGETHER else False
+            raise SaccadeError(
+                f"stdin, line {number}: longer than {LONGEST_LINE:,} bytes; put one sentence on each line"
+            )
+        more = (
+            descriptor is None or select.select([descriptor], [], [], PAUSE)[0]
+            if raw and count < TOGETHER
+            else False
+        )
         if raw and (not count or more):
             continue
         end = waiting.rindex(b"\n") + 1 if raw else len(waiting)

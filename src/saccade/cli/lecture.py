@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from ..teaching.lectures import Row
 
 PAGE = "Build one offline site of live drawings into this folder, in the order of the lectures."
-TINY = "With --page: models of a few updates and small drawings, to see the pages' form in a minute."
+TINY = (
+    "With --page: models of a few updates and small drawings, to see the pages' form in a minute."
+)
 
 
 def lecture(
-    deck: Annotated[str | None, typer.Argument(help="000 to 004, or slips.", autocompletion=deck_names)] = None,
-    slide: Annotated[str | None, typer.Argument(help="A slide by its name or number: its command is run.")] = None,
+    deck: Annotated[
+        str | None, typer.Argument(help="000 to 004, or slips.", autocompletion=deck_names)
+    ] = None,
+    slide: Annotated[
+        str | None, typer.Argument(help="A slide by its name or number: its command is run.")
+    ] = None,
     page: Annotated[Path | None, typer.Option("--page", help=PAGE)] = None,
     tiny: Annotated[bool, flag("--tiny", TINY)] = False,
     json_: Json = False,
@@ -52,7 +58,9 @@ def lecture(
         if page.exists() and not page.is_dir():
             raise SaccadeError(f"{page} is a file; choose a folder with --page")
         made = lectures.build_site(page, missing, printed, tiny, note)
-        write(str(made["index.html"])) if not json_ else print_json({"page": str(made["index.html"]), "pages": sorted(made)})
+        write(str(made["index.html"])) if not json_ else print_json(
+            {"page": str(made["index.html"]), "pages": sorted(made)}
+        )
     elif deck == lectures.SLIPS:
         list_slips(json_)
     elif slide is None:
@@ -61,9 +69,15 @@ def lecture(
         [row] = lectures.rows(deck, slide)
         if wrong := missing(row):
             raise SaccadeError(f"not yet: {wrong}; `saccade lecture` lists what runs")
-        if (needed := next((one for one in row.models if one in row.words and not Path(one).is_dir()), None)) is not None:
+        if (
+            needed := next(
+                (one for one in row.models if one in row.words and not Path(one).is_dir()), None
+            )
+        ) is not None:
             recipe = lectures.data()["runs"][needed]
-            raise SaccadeError(f"expected a model in {needed}; make it first: saccade train {recipe} --out {needed}")
+            raise SaccadeError(
+                f"expected a model in {needed}; make it first: saccade train {recipe} --out {needed}"
+            )
         note(f"{row.title}\n{row.shows}\n$ {row.run}")
         from . import run
 
@@ -78,7 +92,14 @@ def missing(row: Row) -> str:
     name, *words = row.words
     if name not in options_of_commands():
         return f"`saccade {name}` is not a command"
-    if lacking := next((word for word in words if word.startswith("--") and word not in options_of_commands()[name]), None):
+    if lacking := next(
+        (
+            word
+            for word in words
+            if word.startswith("--") and word not in options_of_commands()[name]
+        ),
+        None,
+    ):
         return f"`saccade {name}` has no option {lacking}"
     for command, members in (("draw", draw.FIGURES), ("table", TABLES)):
         if name == command and words[0] not in members:
@@ -100,7 +121,10 @@ def options_of_commands() -> dict[str, set[str]]:
     from . import app
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    return {name: {one for parameter in command.params for one in parameter.opts} for name, command in commands.items()}
+    return {
+        name: {one for parameter in command.params for one in parameter.opts}
+        for name, command in commands.items()
+    }
 
 
 def recipes_of(words: list[str]) -> list[tuple[str, list[str]]]:
@@ -110,7 +134,12 @@ def recipes_of(words: list[str]) -> list[tuple[str, list[str]]]:
     changes = [[f"{key}={value}"] for value in values.split(",")] if varied else [[]]
     settings = [word for word in words if "=" in word and word != varied]
     first = next((n for n, word in enumerate(words) if word.startswith("--")), len(words))
-    return [(recipe, [*settings, *change]) for recipe in words[1:first] if "=" not in recipe for change in changes]
+    return [
+        (recipe, [*settings, *change])
+        for recipe in words[1:first]
+        if "=" not in recipe
+        for change in changes
+    ]
 
 
 def printed(words: list[str]) -> str:
@@ -129,12 +158,23 @@ def list_rows(rows: list[Row], as_json: bool) -> None:
     found = [(row, missing(row)) for row in rows]
     if as_json:
         for row, wrong in found:
-            facts = {"deck": row.deck, "slide": row.slide, "title": row.title, "shows": row.shows, "command": row.run}
+            facts = {
+                "deck": row.deck,
+                "slide": row.slide,
+                "title": row.title,
+                "shows": row.shows,
+                "command": row.run,
+            }
             print_json({**facts, "runs": not wrong, "missing": wrong, "measured": row.measured})
         return
-    listed = [(row.deck, row.slide, row.title, "not yet" if wrong else "", row.run) for row, wrong in found]
+    listed = [
+        (row.deck, row.slide, row.title, "not yet" if wrong else "", row.run)
+        for row, wrong in found
+    ]
     print_table([("deck", "slide", "title", "", "command"), *listed])
-    note(f"{sum(not wrong for _, wrong in found)} of {len(found)} run; saccade lecture DECK SLIDE runs one")
+    note(
+        f"{sum(not wrong for _, wrong in found)} of {len(found)} run; saccade lecture DECK SLIDE runs one"
+    )
 
 
 def list_slips(as_json: bool) -> None:

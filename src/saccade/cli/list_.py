@@ -23,7 +23,10 @@ SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models â
 
 def list_(
     slot: Annotated[str | None, typer.Argument(help=SLOTS, autocompletion=slot_names)] = None,
-    where: Annotated[str | None, typer.Option("--where", help="Only rows that contain this (a name, a paper, a year).")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="Only rows that contain this (a name, a paper, a year)."),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """List recipes, or everything that a recipe can name.
@@ -43,7 +46,9 @@ def list_(
         print_json(found)
         return
     if not found:
-        raise SaccadeError(f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all")
+        raise SaccadeError(
+            f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all"
+        )
     if not sys.stdout.isatty():  # a line per entry, for grep and cut
         write("\n".join("\t".join(row.values()) for row in found))
         return
@@ -57,5 +62,7 @@ def list_(
     for row, before in zip(found, [{"slot": ""}, *found], strict=False):
         if row["slot"] != before["slot"]:
             table.add_row(Text(row["slot"], "bold"))
-        table.add_row(Text(f"  {row['name']}"), Text.assemble(row["what"], "  ", (row["paper"], "dim")))
+        table.add_row(
+            Text(f"  {row['name']}"), Text.assemble(row["what"], "  ", (row["paper"], "dim"))
+        )
     show_all(table)

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ..training.checkpoints import Progress as At
 from ..training.cost import Cost, duration
@@ -11,14 +19,22 @@ from ..training.loop import Watcher
 from ..training.run_printer import Lines
 from .shared import err, note
 
-COLUMNS = ("{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[state]}", TimeElapsedColumn())
+COLUMNS = (
+    "{task.description}",
+    BarColumn(),
+    MofNCompleteColumn(),
+    "{task.fields[state]}",
+    TimeElapsedColumn(),
+)
 
 
 def bars() -> Progress:
     """Live bars in a terminal, nothing elsewhere. Rich would send what is printed on stdout to stderr while a bar lives."""
     disable = err.quiet or not err.is_terminal
     at_end = ("left", TimeRemainingColumn())
-    return Progress(*COLUMNS, *at_end, console=err, transient=True, redirect_stdout=False, disable=disable)
+    return Progress(
+        *COLUMNS, *at_end, console=err, transient=True, redirect_stdout=False, disable=disable
+    )
 
 
 class Board:
@@ -26,11 +42,15 @@ class Board:
 
     def __init__(self) -> None:
         disable = err.quiet or not err.is_terminal
-        self.progress = Progress(SpinnerColumn(), *COLUMNS, console=err, transient=True, disable=disable)
+        self.progress = Progress(
+            SpinnerColumn(), *COLUMNS, console=err, transient=True, disable=disable
+        )
 
     @contextmanager
     def watcher(self, name: str, updates: int) -> Iterator[Watcher]:
-        with self.progress:  # two runs at a time begin and end together, so the bars may end with the first
+        with (
+            self.progress
+        ):  # two runs at a time begin and end together, so the bars may end with the first
             yield RunWatcher(self.progress, name, updates)
 
 

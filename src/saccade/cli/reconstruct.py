@@ -39,7 +39,10 @@ def find_images(paths: Sequence[str]) -> "tuple[list[Picture], bool]":
 
 
 def answer_images(
-    images: "Sequence[Picture]", work: Callable[..., list[Any]], tell: Callable[[str, Any], object], json_: bool
+    images: "Sequence[Picture]",
+    work: Callable[..., list[Any]],
+    tell: Callable[[str, Any], object],
+    json_: bool,
 ) -> int:
     """Tells of each image what `work` answered, in their order; of one that cannot be read why. How many there were of these."""
     wrong = dict[int, str]()
@@ -63,25 +66,38 @@ def end_with_unread(unread: int, count: int, missing: bool = False) -> None:
         raise typer.Exit(2)
 
 
-def classify_images(system: "System", path: str | None, input_file: str | None, json_: bool) -> None:
+def classify_images(
+    system: "System", path: str | None, input_file: str | None, json_: bool
+) -> None:
     """The label of each image of a file or a folder; paths may also come from a file or stdin, one per line."""
     count = unread = 0
     missing = False
 
     def tell(name: str, one: Any) -> None:
         if json_:
-            attends = float(one.weights.max()) > float(one.weights.min())  # equal weights are a mean of positions, not attention
-            print_json({"image": name, **one.to_dict("label", "probabilities", *["weights"] * attends)})
+            attends = float(one.weights.max()) > float(
+                one.weights.min()
+            )  # equal weights are a mean of positions, not attention
+            print_json(
+                {"image": name, **one.to_dict("label", "probabilities", *["weights"] * attends)}
+            )
         elif path is not None and not Path(path).is_dir():
             likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
-            write(f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})")
+            write(
+                f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})"
+            )
         else:
             write(f"{one.label}\t{name}")
 
     def answer(lines: list[str], first: int) -> None:
         nonlocal count, unread, missing
         images, absent = find_images(lines)
-        unread += answer_images(images, lambda found, wrong: system.task.classify(system.model, found, wrong), tell, json_)
+        unread += answer_images(
+            images,
+            lambda found, wrong: system.task.classify(system.model, found, wrong),
+            tell,
+            json_,
+        )
         count, missing = count + len(images), missing or absent
 
     answer_each(path, input_file, "classify", answer, lambda file: list(open_text(file)))
@@ -91,9 +107,15 @@ def classify_images(system: "System", path: str | None, input_file: str | None, 
 def reconstruct(
     model: Model,
     given: Annotated[
-        str, typer.Argument(metavar="INPUT", help="An image file or a folder of images; or a text, for a model of texts.")
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="An image file or a folder of images; or a text, for a model of texts.",
+        ),
     ],
-    out_file: Annotated[Path | None, typer.Option("--out", help="Draw before and after: .png, .svg or .pdf.")] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Draw before and after: .png, .svg or .pdf.")
+    ] = None,
     noise: Annotated[float | None, typer.Option(help=NOISE, min=0, max=10)] = None,
     device: Device = "auto",
     json_: Json = False,
@@ -113,9 +135,13 @@ def reconstruct(
     system = load(model, device)
     if isinstance(system.task, TextAutoencoding):
         if out_file is not None or noise is not None:
-            raise SaccadeError("--out and --noise are for pictures, and this model reads texts; leave them out")
+            raise SaccadeError(
+                "--out and --noise are for pictures, and this model reads texts; leave them out"
+            )
         made_again = system.reconstruct(given)
-        print_json({"text": given, **made_again.to_dict("text", "log_prob")}) if json_ else write(made_again.text)
+        print_json({"text": given, **made_again.to_dict("text", "log_prob")}) if json_ else write(
+            made_again.text
+        )
         return
     task = system.require(Autoencoding, "make pictures")
     images, _ = find_images([given])
@@ -128,11 +154,20 @@ def reconstruct(
         else:
             write(f"PSNR {one.psnr:.1f} dB\t{name}")
 
-    unread = answer_images(images, lambda found, wrong: task.reconstruct(system.model, found, wrong, noise), tell, json_)
+    unread = answer_images(
+        images,
+        lambda found, wrong: task.reconstruct(system.model, found, wrong, noise),
+        tell,
+        json_,
+    )
     if out_file is not None and made:
         from ..views.figures import before_after, save
 
         save(before_after(made[:MOST_DRAWN]), out_file)
-        few = f" of the first {MOST_DRAWN} of {len(made):,} pictures" if len(made) > MOST_DRAWN else ""
+        few = (
+            f" of the first {MOST_DRAWN} of {len(made):,} pictures"
+            if len(made) > MOST_DRAWN
+            else ""
+        )
         note(f"{out_file}: before and after{few}")
     end_with_unread(unread, len(images))

@@ -26,9 +26,14 @@ HOW = (
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, also of runs that are still training.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, also of runs that are still training.")
+    ],
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="The page to write. [default: RUN/report.html; needed for several runs]")
+        Path | None,
+        typer.Option(
+            "--out", help="The page to write. [default: RUN/report.html; needed for several runs]"
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -45,13 +50,17 @@ def report(
     from ..system import run_report
 
     if out_file is None and len(runs) > 1:
-        raise SaccadeError("several runs were given; name the page to write, such as --out runs.html")
+        raise SaccadeError(
+            "several runs were given; name the page to write, such as --out runs.html"
+        )
     page = out_file or runs[0] / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
         raise SaccadeError(f"cannot write a report to '{page}'; name a file ending in .html")
     found = run_report.report(runs, page, api.show)
     facts = {"out": str(page), "runs": [{"run": str(run.path), **run.best} for run in found]}
-    lines = [f"{run.path}: {'  '.join(map(' '.join, run_report.results(run).items()))}" for run in found]
+    lines = [
+        f"{run.path}: {'  '.join(map(' '.join, run_report.results(run).items()))}" for run in found
+    ]
     print_outcome(json_, facts, "\n".join([*lines, f"Report: {page}"]))
 
 
@@ -64,27 +73,42 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     """The metrics of an evaluation for people: numbers, BLEU by length, a table of classes, a confusion matrix."""
     from ..training.logs import shown
 
-    plain = {name: value for name, value in metrics.items() if name not in ("by_length", "classes", "confusion")}
+    plain = {
+        name: value
+        for name, value in metrics.items()
+        if name not in ("by_length", "classes", "confusion")
+    }
     width = max(16, *(len(name) + 2 for name in plain))
     for name, value in plain.items():
         write(f"{name:<{width}}{shown(name, value)}")
     for row in metrics.get("by_length", []):
-        write(f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row.get('unit', 'words')}")
+        write(
+            f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row.get('unit', 'words')}"
+        )
     if classes := metrics.get("classes"):
         means = {"label": "macro average", **{name: metrics[f"macro_{name}"] for name in COLUMNS}}
-        rows = [*classes[:MOST_CLASSES], {**means, "support": sum(row["support"] for row in classes)}]
+        rows = [
+            *classes[:MOST_CLASSES],
+            {**means, "support": sum(row["support"] for row in classes)},
+        ]
         write("")
         print_table(
             [
                 ["", *COLUMNS, "support"],
-                *([row["label"], *(shown(name, row[name]) for name in (*COLUMNS, "support"))] for row in rows),
+                *(
+                    [row["label"], *(shown(name, row[name]) for name in (*COLUMNS, "support"))]
+                    for row in rows
+                ),
             ]
         )
         if len(classes) > MOST_CLASSES:
             write(f"the {MOST_CLASSES} commonest of {len(classes):,} classes; --json prints all")
     if found := metrics.get("confusion"):
         write("\nconfusion (rows: the right label, columns: the model's)")
-        cells = [[label, *map(str, row)] for label, row in zip(found["labels"], found["counts"], strict=True)]
+        cells = [
+            [label, *map(str, row)]
+            for label, row in zip(found["labels"], found["counts"], strict=True)
+        ]
         print_table([["", *found["labels"]], *cells])
 
 
@@ -95,7 +119,9 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     texts = [[shorten(cell, 40) if cell else "" for cell in row] for row in rows]
     first, *widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
     for name, *cells in texts:
-        padded = [" " * (width - cell_len(cell)) + cell for width, cell in zip(widths, cells, strict=True)]
+        padded = [
+            " " * (width - cell_len(cell)) + cell for width, cell in zip(widths, cells, strict=True)
+        ]
         write("  ".join([set_cell_size(name, first), *padded]))
 
 
@@ -112,32 +138,59 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
         return shown(name, mean) + (f" ± {shown(name, spread)}" if spread else "")
 
     names = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
-    return [["", *(row.name for row in rows)], *([name, *(cell(row, name) for row in rows)] for name in names)]
+    return [
+        ["", *(row.name for row in rows)],
+        *([name, *(cell(row, name) for row in rows)] for name in names),
+    ]
 
 
 def report_comparison(
-    rows: "Sequence[Row]", measures: dict[str, bool], judged_on: str, out_folder: Path, picture: Path | None, json_: bool
+    rows: "Sequence[Row]",
+    measures: dict[str, bool],
+    judged_on: str,
+    out_folder: Path,
+    picture: Path | None,
+    json_: bool,
 ) -> dict[str, Any]:
     """Prints a comparison by the task's most telling metric and draws it; returns what goes into a result file."""
     from ..experiments import comparison
 
-    metric = next((name for name in ("accuracy", "bleu_4", "exact", "bleu", "perplexity") if name in rows[0].metrics), "loss")
+    metric = next(
+        (
+            name
+            for name in ("accuracy", "bleu_4", "exact", "bleu", "perplexity")
+            if name in rows[0].metrics
+        ),
+        "loss",
+    )
     higher = measures.get(metric, metric in ("bleu_4", "exact", "bleu"))
     verdicts = comparison.judge(rows, metric, higher)
     if json_:
-        print_json({**{row.name: row.metrics for row in rows}, "comparisons": [verdict.to_dict() for verdict in verdicts]})
+        print_json(
+            {
+                **{row.name: row.metrics for row in rows},
+                "comparisons": [verdict.to_dict() for verdict in verdicts],
+            }
+        )
     else:
         print_table(side_by_side(rows))
         for verdict in verdicts:
             write(str(verdict))
     if rank() == 0:
-        draw_comparison(rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png")
+        draw_comparison(
+            rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png"
+        )
         note(f"{out_folder}/report.html: the comparison as a page")
     return comparison.for_result(rows, metric, higher)
 
 
 def draw_comparison(
-    rows: "Sequence[Row]", metric: str, verdicts: "Sequence[Verdict]", judged_on: str, out_folder: Path, picture: Path
+    rows: "Sequence[Row]",
+    metric: str,
+    verdicts: "Sequence[Verdict]",
+    judged_on: str,
+    out_folder: Path,
+    picture: Path,
 ) -> None:
     """Writes the picture of a comparison, and a page with it, the table, the tests, and each recipe's run with the first seed."""
     from .. import api
@@ -147,12 +200,23 @@ def draw_comparison(
     from ..views.figures import lines, save
     from ..views.html_page import Section
 
-    figure = dots({row.name: row.metrics[metric] for row in rows}, metric, f"{metric} on {judged_on}")
+    figure = dots(
+        {row.name: row.metrics[metric] for row in rows}, metric, f"{metric} on {judged_on}"
+    )
     save(figure, picture)
     if curves := comparison.by_length({row.name: row.metrics for row in rows}):
-        shown = lines(curves, "length of the source, mean of each quarter", "BLEU", f"BLEU by length on {judged_on}")
-        note(f"{save(shown, picture.with_name('lengths.png'))}: BLEU against the length of the source")
+        shown = lines(
+            curves,
+            "length of the source, mean of each quarter",
+            "BLEU",
+            f"BLEU by length on {judged_on}",
+        )
+        note(
+            f"{save(shown, picture.with_name('lengths.png'))}: BLEU against the length of the source"
+        )
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
     first = Section("Comparison", text, side_by_side(rows), png(figure))
     runs = [row.runs[0] for row in rows if row.runs]  # an ensemble has none of its own
-    run_report.report(runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}")
+    run_report.report(
+        runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}"
+    )

@@ -21,24 +21,48 @@ QUEUE = "Texts that may wait; more are refused with 429 at once."
 
 
 def serve(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL…", help=MODELS, autocompletion=run_folders)],
-    host: Annotated[str, typer.Option(help="The address to listen at; others than this machine's need a key.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8080,
-    workers: Annotated[int, typer.Option(help="Processes, each with its own copy of the models.", min=1, max=256)] = 1,
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL…", help=MODELS, autocompletion=run_folders)
+    ],
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; others than this machine's need a key.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)
+    ] = 8080,
+    workers: Annotated[
+        int, typer.Option(help="Processes, each with its own copy of the models.", min=1, max=256)
+    ] = 1,
     key_file: Annotated[Path | None, typer.Option(help=KEYS)] = None,
-    open_: Annotated[bool, flag("--open", "Let anybody in without a key, from other machines too.")] = False,
-    names: Annotated[list[str] | None, typer.Option("--allow-host", help="A further name of this service; repeatable.")] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="An origin whose pages may ask (https://example.org); repeatable.")
+    open_: Annotated[
+        bool, flag("--open", "Let anybody in without a key, from other machines too.")
+    ] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="A further name of this service; repeatable."),
     ] = None,
-    reload: Annotated[bool, flag("--reload", "Load a model again when its folder changes.")] = False,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin whose pages may ask (https://example.org); repeatable."),
+    ] = None,
+    reload: Annotated[
+        bool, flag("--reload", "Load a model again when its folder changes.")
+    ] = False,
     queue: Annotated[int, typer.Option(help=QUEUE, min=1, max=100_000)] = 256,
-    seconds: Annotated[float, typer.Option(help="The longest time of one request.", min=0.1, max=3600)] = 30.0,
-    most_tokens: Annotated[int, typer.Option(help="The most tokens of one output.", min=1, max=100_000)] = 1024,
-    longest_text: Annotated[int, typer.Option(help="The most characters of one text.", min=1, max=50_000)] = 5000,
+    seconds: Annotated[
+        float, typer.Option(help="The longest time of one request.", min=0.1, max=3600)
+    ] = 30.0,
+    most_tokens: Annotated[
+        int, typer.Option(help="The most tokens of one output.", min=1, max=100_000)
+    ] = 1024,
+    longest_text: Annotated[
+        int, typer.Option(help="The most characters of one text.", min=1, max=50_000)
+    ] = 5000,
     device: Device = "auto",
     precision: Precision = "float32",
-    json_: Annotated[bool, flag("--json", "Print the address as one JSON object on stdout.")] = False,
+    json_: Annotated[
+        bool, flag("--json", "Print the address as one JSON object on stdout.")
+    ] = False,
 ) -> None:
     """Serve models over HTTP.
 
@@ -68,10 +92,14 @@ def serve(
         raise typer.Exit(run(models, limits, key_file, json_, **given, **known))
 
 
-def run(models: list[str], limits: dict[str, Any], key_file: Path | None, as_json: bool, **given: Any) -> int:
+def run(
+    models: list[str], limits: dict[str, Any], key_file: Path | None, as_json: bool, **given: Any
+) -> int:
     """Serves until a signal comes; the exit code."""
     if not hasattr(os, "fork"):
-        raise SaccadeError("serve does not run on this system; use Linux or macOS, on Windows in WSL or in a container")
+        raise SaccadeError(
+            "serve does not run on this system; use Linux or macOS, on Windows in WSL or in a container"
+        )
     try:
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401

@@ -110,7 +110,9 @@ def report(as_json: bool, facts: Any, text: str) -> None:
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None and value is not False}
+    return {
+        name: value for name, value in options.items() if value is not None and value is not False
+    }
 
 
 def command_name() -> str:
@@ -137,11 +139,18 @@ def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
         lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         number, byte = raw.count(b"\n", 0, error.start) + first, raw[error.start]
-        raise SaccadeError(f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first") from None
-    return [readable(line.removesuffix("\r"), "line", Path(name), number) for number, line in enumerate(lines, first)]
+        raise SaccadeError(
+            f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first"
+        ) from None
+    return [
+        readable(line.removesuffix("\r"), "line", Path(name), number)
+        for number, line in enumerate(lines, first)
+    ]
 
 
-def load(model: Path, device: str, others: list[Path] | None = None, precision: str = "float32") -> System:
+def load(
+    model: Path, device: str, others: list[Path] | None = None, precision: str = "float32"
+) -> System:
     """The system in a model folder or run folder; what should be known about it is printed on stderr. With others, the ensemble."""
     from .. import api
 
@@ -163,8 +172,12 @@ class Unknown:
         words = [word for word in self.system.unknown_words(lines) if word not in self.told]
         self.told.update(words[:NAMED])
         if words:
-            named = ", ".join(f"'{word}'" for word in words[:NAMED]) + (" …" if len(words) > NAMED else "")
-            note(f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>")
+            named = ", ".join(f"'{word}'" for word in words[:NAMED]) + (
+                " …" if len(words) > NAMED else ""
+            )
+            note(
+                f"note: the model has never seen {named} and reads {'it' if len(words) == 1 else 'each'} as <unk>"
+            )
 
 
 def note_unknown(system: System, lines: list[str]) -> None:
@@ -175,7 +188,9 @@ def note_unknown(system: System, lines: list[str]) -> None:
 def note_cut(cut: int, count: int) -> None:
     """Prints on stderr how many outputs did not come to their end."""
     if cut:
-        note(f"note: {cut:,} of {count:,} outputs reached the length limit and were cut; raise it with --max-length")
+        note(
+            f"note: {cut:,} of {count:,} outputs reached the length limit and were cut; raise it with --max-length"
+        )
 
 
 def check_drawable(out_file: Path | None) -> None:
@@ -185,7 +200,9 @@ def check_drawable(out_file: Path | None) -> None:
         check_ending(out_file)
 
 
-def draw(document: Document, site: Site | None, heads: bool, out_file: Path, head: int | None = None) -> None:
+def draw(
+    document: Document, site: Site | None, heads: bool, out_file: Path, head: int | None = None
+) -> None:
     """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending; without a site, the document's
     own choice."""
     from ..views.document import PICTURES
@@ -194,12 +211,16 @@ def draw(document: Document, site: Site | None, heads: bool, out_file: Path, hea
     document.save(out_file, None if site is None else site.name, heads, head)
     suffix = out_file.suffix.lower()
     if suffix in PICTURES and suffix != ".svg":  # there a viewer takes its own fonts
-        lacking = find("".join((document.title, *(() if site is None else (*site.rows, *site.columns)))))
+        lacking = find(
+            "".join((document.title, *(() if site is None else (*site.rows, *site.columns))))
+        )
         if lacking:
             note(f"note: {lacking}")
 
 
-def result_writer(name: str | None, words: list[str] | None) -> Callable[[dict[str, Any], str, list[int]], object]:
+def result_writer(
+    name: str | None, words: list[str] | None
+) -> Callable[[dict[str, Any], str, list[int]], object]:
     """Checks a result file's name and peers before anything is measured; returns what writes it, called when all is printed."""
     from ..results import check_name, read_peers, write_result
 

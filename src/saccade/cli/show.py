@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
 Shown = Annotated[
-    Path, typer.Argument(help=f"A model folder, a run folder (its best model is used), {HF}.", autocompletion=run_folders)
+    Path,
+    typer.Argument(
+        help=f"A model folder, a run folder (its best model is used), {HF}.",
+        autocompletion=run_folders,
+    ),
 ]
 OUT = "A .png, .svg or .pdf picture, an .html page, or .json numbers. [default: a table in the terminal]"
 SITE = "Which attention, such as decoder.2.cross. [default: that which singles out the most words]"
@@ -37,7 +41,9 @@ def show(
     out_file: Annotated[Path | None, typer.Option("--out", help=OUT)] = None,
     target: Annotated[str | None, typer.Option(help=TARGET, callback=as_typed)] = None,
     site: Annotated[str | None, typer.Option(help=SITE)] = None,
-    head: Annotated[int | None, typer.Option("--head", help="One head instead of the mean of all.")] = None,
+    head: Annotated[
+        int | None, typer.Option("--head", help="One head instead of the mean of all.")
+    ] = None,
     heads: Annotated[bool, flag("--heads", "Every head by itself instead of their mean.")] = False,
     words: Words = False,
     beam: Beam = 1,
@@ -62,8 +68,14 @@ def show(
     check_drawable(out_file)
     if heads and head is not None:
         raise SaccadeError("both --head and --heads were given; give one of them")
-    if (heads or head is not None) and out_file is not None and out_file.suffix.lower() in ALL_SITES:
-        raise SaccadeError(f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out")
+    if (
+        (heads or head is not None)
+        and out_file is not None
+        and out_file.suffix.lower() in ALL_SITES
+    ):
+        raise SaccadeError(
+            f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out"
+        )
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     if question is not None and str(model).startswith("hf:"):
@@ -78,24 +90,36 @@ def show(
         from ..config import recipes
         from ..interop import foreign_models
 
-        document = foreign_models.show_pretrained(str(model)[3:], text, target, beam, recipes.device(device))
+        document = foreign_models.show_pretrained(
+            str(model)[3:], text, target, beam, recipes.device(device)
+        )
     else:
         system = load(model, device)
         document = show_with(system, text, question, target, beam)
     present(document.words() if words else document, out_file, site, head, heads, json_)
     if system is not None:
-        read = [text.replace("<mask>", " ")] if document.picture is None else [one for one in (question, target) if one]
+        read = (
+            [text.replace("<mask>", " ")]
+            if document.picture is None
+            else [one for one in (question, target) if one]
+        )
         if read:
             note_unknown(system, read)
 
 
-def show_with(system: "System", text: str, question: str | None, target: str | None, beam: int) -> "Document":
+def show_with(
+    system: "System", text: str, question: str | None, target: str | None, beam: int
+) -> "Document":
     """What a model of texts or of pictures looks at; a question is only for a model that answers them, which generates no target."""
     from .. import api
 
     asks = system.recipe.task in ("questions", "open-questions")
     if question is not None and not asks:
-        raise SaccadeError(f"a model of {system.recipe.task} answers no questions; leave the second text out")
+        raise SaccadeError(
+            f"a model of {system.recipe.task} answers no questions; leave the second text out"
+        )
     if target is not None and asks:
-        raise SaccadeError("a model of questions takes no target; leave --target out, and give the question after the image")
+        raise SaccadeError(
+            "a model of questions takes no target; leave --target out, and give the question after the image"
+        )
     return api.show(system, text, question if asks else target, beam)

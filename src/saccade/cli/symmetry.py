@@ -24,7 +24,9 @@ DRAWN = "Draw it: X, PX and what the layer makes of them, with A and PAPᵀ wher
 def symmetry(
     what: Annotated[str | None, typer.Argument(help=WHAT, autocompletion=slot_names)] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=DRAWN)] = None,
-    all_: Annotated[bool, flag("--all", "Every layer of the catalogue, as without a name.")] = False,
+    all_: Annotated[
+        bool, flag("--all", "Every layer of the catalogue, as without a name.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Test which symmetries a layer has.
@@ -44,7 +46,9 @@ def symmetry(
 
     check_picture(out_file)
     if all_ and what is not None:
-        raise SaccadeError(f"--all is every layer of the catalogue, and '{what}' was named too; leave one of them out")
+        raise SaccadeError(
+            f"--all is every layer of the catalogue, and '{what}' was named too; leave one of them out"
+        )
     if what is not None and os.path.isdir(what):
         system = load(Path(what), "cpu")
         rows = list(checks.check_model(system.model, len(system.task.reads or ())))
@@ -57,7 +61,9 @@ def symmetry(
             print_json(row.to_dict())
     else:
         show_all(table_of(rows))
-        note(f"yes: equal up to {checks.TOLERANCE:g} of the largest output; a number: by how much not; –: not for this layer")
+        note(
+            f"yes: equal up to {checks.TOLERANCE:g} of the largest output; a number: by how much not; –: not for this layer"
+        )
     if out_file is not None:
         from ..views import symmetry_figures
         from ..views.figures import save
@@ -69,7 +75,11 @@ def symmetry(
             words = [[one.word for one in row.verdicts] for row in rows]
             columns = [one.symmetry for one in rows[0].verdicts]
             figure = symmetry_figures.table(
-                names, columns, words, "layer × symmetry", "yes: equivariant · inv: invariant · –: not for this layer"
+                names,
+                columns,
+                words,
+                "layer × symmetry",
+                "yes: equivariant · inv: invariant · –: not for this layer",
             )
         save(figure, out_file)
         note(f"{out_file}: drawn")
@@ -81,7 +91,10 @@ def table_of(rows: "list[Row]") -> Table:
         table.add_column(name)
     for row in rows:
         cells = [
-            f"{one.error:.0e}" if one.word == "no" else {"equivariant": "yes"}.get(one.word, one.word) for one in row.verdicts
+            f"{one.error:.0e}"
+            if one.word == "no"
+            else {"equivariant": "yes"}.get(one.word, one.word)
+            for one in row.verdicts
         ]
         table.add_row(Text(f"{row.slot}: {row.name}"), *map(Text, cells))
     return table

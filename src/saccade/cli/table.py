@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ..experiments.study import Job, Study
     from ..experiments.study_table import Made
 
-SCALE = "tiny (minutes on two cores, generated data) or small (made for a GPU; of claims, for a CPU)."
+SCALE = (
+    "tiny (minutes on two cores, generated data) or small (made for a GPU; of claims, for a CPU)."
+)
 ONLY = "These rows alone: --only vanilla geglu, or --only vanilla,geglu. [default: all]"
 JOBS = "How many trainings run side by side, each in a process of its own."
 ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this machine (the extra `cluster`)."
@@ -25,11 +27,21 @@ ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this mac
 
 def table(
     name: Annotated[str, typer.Argument(help=f"{', '.join(TABLES)}.", autocompletion=table_names)],
-    rows: Annotated[list[str] | None, typer.Argument(metavar="[ROW]…", help="Rows, as --only.", autocompletion=row_names)] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ROW]…", help="Rows, as --only.", autocompletion=row_names),
+    ] = None,
     scale: Annotated[str, typer.Option("--scale", help=SCALE)] = "tiny",
-    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds of each training.", min=1, max=100)] = 1,
-    only: Annotated[list[str] | None, typer.Option("--only", help=ONLY, autocompletion=row_names)] = None,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="The table's folder. [default: runs/table-NAME-SCALE]")] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="How many seeds of each training.", min=1, max=100)
+    ] = 1,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help=ONLY, autocompletion=row_names)
+    ] = None,
+    out_folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="The table's folder. [default: runs/table-NAME-SCALE]"),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", help=JOBS, min=1, max=256)] = 1,
     on: Annotated[str, typer.Option("--on", help=ON)] = "here",
     result: Result = None,
@@ -70,8 +82,12 @@ def table(
         "rank_correlations": {key: asdict(found) for key, found in agreements.items()},
         "failed": dict(made.failed),
     }
-    lines = [f"rank correlation with the paper, {key}: {found}" for key, found in agreements.items()]
-    report(json_, facts, "\n".join([*lines, f"{out}: {len(made.results)} rows in {', '.join(files)}"]))
+    lines = [
+        f"rank correlation with the paper, {key}: {found}" for key, found in agreements.items()
+    ]
+    report(
+        json_, facts, "\n".join([*lines, f"{out}: {len(made.results)} rows in {', '.join(files)}"])
+    )
     if made.failed:
         first = next(iter(made.failed.items()))
         raise SaccadeError(
@@ -79,7 +95,9 @@ def table(
         )
 
 
-def produce(study: Study, planned: list[Job], todo: list[Job], jobs: int, on: str) -> tuple[Made, list[str]]:
+def produce(
+    study: Study, planned: list[Job], todo: list[Job], jobs: int, on: str
+) -> tuple[Made, list[str]]:
     """Runs what is to do and writes the table, also one that was stopped; what it has, and its files."""
     from ..experiments.runner import Queue, run
     from ..experiments.study_table import collect, write
@@ -100,7 +118,11 @@ def check_words(name: str, scale: str, on: str, result: str | None) -> None:
         from ..results import check_name
 
         check_name(result)
-    for what, given, known in (("table", name, TABLES), ("scale", scale, ("tiny", "small")), ("way to run", on, ("here", "ray"))):
+    for what, given, known in (
+        ("table", name, TABLES),
+        ("scale", scale, ("tiny", "small")),
+        ("way to run", on, ("here", "ray")),
+    ):
         if given not in known:
             raise SaccadeError(f"no {what} named '{given}'{did_you_mean(given, known)}")
 
@@ -121,8 +143,14 @@ def announce(study: Study, planned: list[Job], todo: list[Job], jobs: int) -> No
     with err.status("measuring what they will take …"):
         expected = forecast(planned, study.threads(jobs))
     seconds, operations = (sum(column) for column in zip(*expected.values(), strict=True))
-    beside = f"; {jobs} side by side, about {duration(seconds / jobs)} where they do not slow each other down" if jobs > 1 else ""
-    note(f"{len(todo)} to do: about {operations:.1e} operations, {duration(seconds)} one after another{beside}")
+    beside = (
+        f"; {jobs} side by side, about {duration(seconds / jobs)} where they do not slow each other down"
+        if jobs > 1
+        else ""
+    )
+    note(
+        f"{len(todo)} to do: about {operations:.1e} operations, {duration(seconds)} one after another{beside}"
+    )
 
 
 class TableBoard:

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 
 def tag(
     model: Model,
-    file: Annotated[str, typer.Argument(help=".conllu, .tsv, .jsonl or .txt (one sentence per line); - for lines on stdin.")],
-    split: Annotated[str | None, typer.Option(help="Split text at each space, or into words. [default: by the model]")] = None,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help=".conllu, .tsv, .jsonl or .txt (one sentence per line); - for lines on stdin."
+        ),
+    ],
+    split: Annotated[
+        str | None,
+        typer.Option(help="Split text at each space, or into words. [default: by the model]"),
+    ] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -49,17 +57,23 @@ def tag(
     if is_text:
         lines = stdin_lines("tag") if file == "-" else open_text(file)
         found: Iterator[Sentence] = (
-            Sentence(task.words(line, split or ""), None, n) for n, line in enumerate(lines, 1) if line.strip()
+            Sentence(task.words(line, split or ""), None, n)
+            for n, line in enumerate(lines, 1)
+            if line.strip()
         )
     else:
         found = strict(each_sentence(file, column))
     tagged = tag_each(system, found)
     first = next(tagged, None)
     if first is None:
-        raise SaccadeError(f"{'stdin' if file == '-' else file} contains no words; give at least one sentence")
+        raise SaccadeError(
+            f"{'stdin' if file == '-' else file} contains no words; give at least one sentence"
+        )
     if is_text:
         how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
-        note(f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it")
+        note(
+            f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it"
+        )
     if json_:
         for one, given in chain([first], tagged):
             print_json({"words": list(one.words), "tags": given})
@@ -69,7 +83,9 @@ def tag(
         sys.stdout.write(line if line.endswith("\n") else line + "\n")
 
 
-def tag_each(system: "System", sentences: Iterable["Sentence"]) -> Iterator[tuple["Sentence", list[str]]]:
+def tag_each(
+    system: "System", sentences: Iterable["Sentence"]
+) -> Iterator[tuple["Sentence", list[str]]]:
     """Sentences with their tags, some hundred at a time: no file fills the memory."""
     source = iter(sentences)
     while some := list(islice(source, TOGETHER)):

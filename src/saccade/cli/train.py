@@ -24,10 +24,18 @@ def train(
     recipe: Annotated[str | None, typer.Argument(help=RECIPE, autocompletion=recipe_names)] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings that override the recipe's.", autocompletion=complete_settings),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Settings that override the recipe's.",
+            autocompletion=complete_settings,
+        ),
     ] = None,
-    out_folder: Annotated[Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")] = None,
-    resume: Annotated[bool, flag("--resume", "Continue a run from its last checkpoint, by its own recipe.")] = False,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="The run folder. [default: runs/RECIPE]")
+    ] = None,
+    resume: Annotated[
+        bool, flag("--resume", "Continue a run from its last checkpoint, by its own recipe.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Train a model from a recipe into a run folder.
@@ -52,21 +60,34 @@ def train(
 
     made, folder = find_run(recipe, settings or [], out_folder, resume)
     if recipes.device(made.device).type == "cpu" and made.training.precision == "bf16":
-        note("note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16.")
+        note(
+            "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16."
+        )
     try:
         with Board().watcher(folder.name, made.training.updates) as watcher:
             _, ended = api.fit(made, folder, resume, watcher)
     except Stopped as stopped:
-        begun = os.path.exists(folder / "recipe.json")  # else it was stopped in the training that it starts from
-        raise Stopped(*stopped.at, f"{command_name()} train --resume {folder}" if begun else "the same command") from None
+        begun = os.path.exists(
+            folder / "recipe.json"
+        )  # else it was stopped in the training that it starts from
+        raise Stopped(
+            *stopped.at,
+            f"{command_name()} train --resume {folder}" if begun else "the same command",
+        ) from None
     if ended.best is None:
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
     facts = {name: value for name, value in asdict(ended).items() if name not in ("batch", "worse")}
     best = f"best dev {made.training.watch} {shown(made.training.watch, ended.best)} at update {ended.best_update:,}"
-    report(json_, {"out": str(folder), **facts}, f"{folder}: {ended.update:,} updates, {best}\n{usage(made, folder)}")
+    report(
+        json_,
+        {"out": str(folder), **facts},
+        f"{folder}: {ended.update:,} updates, {best}\n{usage(made, folder)}",
+    )
 
 
-def find_run(recipe: str | None, words: list[str], out_folder: Path | None, resume: bool) -> "tuple[Recipe, Path]":
+def find_run(
+    recipe: str | None, words: list[str], out_folder: Path | None, resume: bool
+) -> "tuple[Recipe, Path]":
     """The recipe and the folder of a run: a new one by a recipe, or with `resume` a run by its own recipe, which words may change."""
     from ..api import differences
     from ..config import recipes
@@ -75,14 +96,25 @@ def find_run(recipe: str | None, words: list[str], out_folder: Path | None, resu
     if recipe is not None and "=" in recipe and not os.path.exists(recipe):
         words, recipe = [recipe, *words], None
     if recipe is None and (out_folder is None or not resume):
-        raise SaccadeError("no recipe was named; write `saccade train RECIPE`, or `saccade train --resume RUN` to continue a run")
-    missing = recipe is not None and out_folder is None and os.sep in recipe and not os.path.exists(recipe)
+        raise SaccadeError(
+            "no recipe was named; write `saccade train RECIPE`, or `saccade train --resume RUN` to continue a run"
+        )
+    missing = (
+        recipe is not None
+        and out_folder is None
+        and os.sep in recipe
+        and not os.path.exists(recipe)
+    )
     if recipe is None or (resume and (missing or os.path.isdir(recipe))):
         folder = out_folder or Path(str(recipe))
         if recipe is not None and folder.resolve() != Path(recipe).resolve():
-            raise SaccadeError(f"{recipe} and --out {folder} are two folders; name the one run to resume")
+            raise SaccadeError(
+                f"{recipe} and --out {folder} are two folders; name the one run to resume"
+            )
         if not (folder / "recipe.json").exists():
-            raise SaccadeError(f"{folder} holds no run to resume; start one with `saccade train RECIPE --out {folder}`")
+            raise SaccadeError(
+                f"{folder} holds no run to resume; start one with `saccade train RECIPE --out {folder}`"
+            )
         return recipes.read_recipe(folder / "recipe.json", words), folder
     path = Path(recipe)
     folder = out_folder or (path.parent if path.name == "recipe.json" else Path("runs") / path.stem)
@@ -92,8 +124,12 @@ def find_run(recipe: str | None, words: list[str], out_folder: Path | None, resu
         return recipes.read_recipe(recipe, words), folder
     made = recipes.read_recipe(folder / "recipe.json", words)
     with suppress(SaccadeError):  # it may need words that were given when the run began
-        if changed := differences(made.to_dict(), adopt(recipes.read_recipe(recipe, words), made).to_dict()):
-            note(f"note: {recipe} differs from the run's own recipe in {', '.join(changed)}; the run's own recipe is used")
+        if changed := differences(
+            made.to_dict(), adopt(recipes.read_recipe(recipe, words), made).to_dict()
+        ):
+            note(
+                f"note: {recipe} differs from the run's own recipe in {', '.join(changed)}; the run's own recipe is used"
+            )
     return made, folder
 
 

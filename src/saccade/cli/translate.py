@@ -35,15 +35,22 @@ if TYPE_CHECKING:
     from ..system.system import System
 
 Show = Callable[[list[str]], None]  # prints something else of some lines than their translations
-STEPS = (
-    "Print every step instead: the beginnings that the search had, and the likeliest tokens to follow; what was taken has a *."
-)
+STEPS = "Print every step instead: the beginnings that the search had, and the likeliest tokens to follow; what was taken has a *."
 GIVEN = "Translate nothing: how likely is this translation, token by token, and which source word does each look at?"
 ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this machine (the extra `cluster`)."
-LengthRule = Annotated[str, typer.Option(help="What length counts as: `power`, or `gnmt` for (5 + length) / 6. With a beam.")]
-LEFT_OUT = "Rank outputs lower that left out a part of the source: β of Wu et al. 2016. With a beam."
+LengthRule = Annotated[
+    str,
+    typer.Option(
+        help="What length counts as: `power`, or `gnmt` for (5 + length) / 6. With a beam."
+    ),
+]
+LEFT_OUT = (
+    "Rank outputs lower that left out a part of the source: β of Wu et al. 2016. With a beam."
+)
 CoveragePenalty = Annotated[float, typer.Option(help=LEFT_OUT)]
-Temperature = Annotated[float | None, typer.Option(help="Sample at this temperature instead of searching.")]
+Temperature = Annotated[
+    float | None, typer.Option(help="Sample at this temperature instead of searching.")
+]
 KEEP = "Write to this file; until it is whole, finished parts are in FILE.parts, with which the same command continues."
 
 
@@ -61,13 +68,22 @@ def translate(
     top_p: TopP = None,
     seed: Seed = 0,
     max_length: MaxLength = None,
-    with_alignment: Annotated[bool, flag("--align", "Also print the word alignment as source-target pairs (Pharaoh).")] = False,
+    with_alignment: Annotated[
+        bool, flag("--align", "Also print the word alignment as source-target pairs (Pharaoh).")
+    ] = False,
     with_steps: Annotated[bool, flag("--steps", STEPS)] = False,
-    candidates: Annotated[int, typer.Option(help="With --steps: how many tokens of each step to show.", min=1, max=1000)] = 5,
-    given: Annotated[str | None, typer.Option("--given", metavar="<text>", help=GIVEN, callback=as_typed)] = None,
+    candidates: Annotated[
+        int,
+        typer.Option(help="With --steps: how many tokens of each step to show.", min=1, max=1000),
+    ] = 5,
+    given: Annotated[
+        str | None, typer.Option("--given", metavar="<text>", help=GIVEN, callback=as_typed)
+    ] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help=KEEP)] = None,
     on: Annotated[str, typer.Option("--on", help=ON)] = "here",
-    jobs: Annotated[int, typer.Option("--jobs", help="With --on ray: parts at a time.", min=1, max=10_000)] = 2,
+    jobs: Annotated[
+        int, typer.Option("--jobs", help="With --on ray: parts at a time.", min=1, max=10_000)
+    ] = 2,
     device: Device = "auto",
     precision: Precision = "float32",
     json_: Json = False,
@@ -89,9 +105,21 @@ def translate(
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     check_shown(with_steps, given, with_alignment, candidates, bool(sample) or beam > 1)
-    ranks = {"length_penalty": length_penalty, "length_rule": length_rule, "coverage_penalty": coverage_penalty}
+    ranks = {
+        "length_penalty": length_penalty,
+        "length_rule": length_rule,
+        "coverage_penalty": coverage_penalty,
+    }
     folders = str(model), tuple(map(str, others or ()))
-    how = How(*folders, device, precision, settle_search(beam, sample, seed, ranks), max_length, with_alignment, json_)
+    how = How(
+        *folders,
+        device,
+        precision,
+        settle_search(beam, sample, seed, ranks),
+        max_length,
+        with_alignment,
+        json_,
+    )
     make_search = how.make_search()  # a mistake is reported before anything is read
     check_parts(on, out_file, input_file, with_steps or given is not None)
     system = load(model, device, others, precision)
@@ -104,12 +132,24 @@ def translate(
     if given is not None:
         show = partial(print_given, system, target=given, align=with_alignment, as_json=json_)
     elif with_steps:
-        show = partial(print_steps, system, search=make_search, candidates=candidates, max_length=max_length, as_json=json_)
+        show = partial(
+            print_steps,
+            system,
+            search=make_search,
+            candidates=candidates,
+            max_length=max_length,
+            as_json=json_,
+        )
     translate_each(system, text, input_file, how, show, Unknown(system) if given is None else None)
 
 
 def translate_each(
-    system: "System", text: str | None, input_file: str | None, how: "How", show: Show | None, unknown: Unknown | None
+    system: "System",
+    text: str | None,
+    input_file: str | None,
+    how: "How",
+    show: Show | None,
+    unknown: Unknown | None,
 ) -> None:
     """Prints the translations of what is given or comes on stdin, or what `show` prints of its lines; unknown words are noted."""
     cut = count = 0
@@ -128,20 +168,30 @@ def translate_each(
     note_cut(cut, count)
 
 
-def settle_search(beam: int, sample: dict[str, object], seed: int, ranks: dict[str, object]) -> tuple[tuple[str, object], ...]:
+def settle_search(
+    beam: int, sample: dict[str, object], seed: int, ranks: dict[str, object]
+) -> tuple[tuple[str, object], ...]:
     """The settings of a search as pairs that can be sent to other machines: a beam, or samples."""
     if beam > 1 and sample:
-        raise SaccadeError("a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p")
+        raise SaccadeError(
+            "a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p"
+        )
     drawn = tuple({**sample, "seed": seed}.items()) if sample else None
     return tuple({"beam": beam, "sample": drawn, **ranks}.items())
 
 
-def check_shown(steps: bool, given: str | None, align: bool, candidates: int, searched: bool) -> None:
+def check_shown(
+    steps: bool, given: str | None, align: bool, candidates: int, searched: bool
+) -> None:
     """Raises where options exclude each other: a given translation is not searched for, and has no steps."""
     if given is not None and (steps or searched):
-        raise SaccadeError("--given is a translation whose probability is asked for; leave out --steps, --beam and sampling")
+        raise SaccadeError(
+            "--given is a translation whose probability is asked for; leave out --steps, --beam and sampling"
+        )
     if steps and align:
-        raise SaccadeError("--steps prints the candidates of each step, not the alignment; leave --align out")
+        raise SaccadeError(
+            "--steps prints the candidates of each step, not the alignment; leave --align out"
+        )
     if candidates != 5 and not steps:
         raise SaccadeError("--candidates is for --steps; add it, or leave --candidates out")
 
@@ -151,14 +201,20 @@ def check_parts(on: str, out_file: Path | None, input_file: str | None, looks: b
     if on not in ("here", "ray"):
         raise SaccadeError(f"no way to run named '{on}'{did_you_mean(on, ('here', 'ray'))}")
     if (on == "ray" or out_file is not None) and looks:
-        raise SaccadeError("--on ray and --out are for whole translations; leave out --steps and --given")
+        raise SaccadeError(
+            "--on ray and --out are for whole translations; leave out --steps and --given"
+        )
     if (on == "ray" or out_file is not None) and input_file is None:
-        raise SaccadeError(f"{'--on ray' if on == 'ray' else '--out'} is for many lines in a file; give --input FILE")
+        raise SaccadeError(
+            f"{'--on ray' if on == 'ray' else '--out'} is for many lines in a file; give --input FILE"
+        )
     if out_file is not None and out_file.exists():
         raise SaccadeError(f"{out_file} exists already; remove it, or choose another --out")
 
 
-def translate_parts(system: "System", lines: list[str], how: "How", on: str, jobs: int, out_file: Path | None) -> None:
+def translate_parts(
+    system: "System", lines: list[str], how: "How", on: str, jobs: int, out_file: Path | None
+) -> None:
     """Translations in the order of the lines, on stdout or into a file, in parts that are kept or sent elsewhere; with a bar on stderr."""
     from ..experiments.batch import kept, translate_all
     from ..files import write_atomically
@@ -169,7 +225,9 @@ def translate_parts(system: "System", lines: list[str], how: "How", on: str, job
     folder = None if out_file is None else out_file.with_name(out_file.name + ".parts")
     with kept(folder, how, lines) as keep, progress:
         task = progress.add_task("translating", total=len(lines), state="")
-        for done in translate_all(lines, how, system, on, jobs, keep, partial(progress.advance, task)):
+        for done in translate_all(
+            lines, how, system, on, jobs, keep, partial(progress.advance, task)
+        ):
             cut += done["cut"]
             if out_file is not None:
                 whole += done["lines"]

@@ -19,7 +19,12 @@ LONGEST = 28  # letters of a beginning
 
 
 def print_steps(
-    system: System, lines: list[str], search: MakeSearch, candidates: int, max_length: int | None, as_json: bool
+    system: System,
+    lines: list[str],
+    search: MakeSearch,
+    candidates: int,
+    max_length: int | None,
+    as_json: bool,
 ) -> None:
     """Each step of the translation of each line: the beginnings, and the likeliest tokens to follow; those taken are marked by *."""
     for line in lines:
@@ -27,12 +32,25 @@ def print_steps(
         if as_json:
             print_json(found.to_dict())
             continue
-        table = Table("step", "beginning", "log p", "next token, in %", box=None, pad_edge=False, header_style="bold")
+        table = Table(
+            "step",
+            "beginning",
+            "log p",
+            "next token, in %",
+            box=None,
+            pad_edge=False,
+            header_style="bold",
+        )
         before = 0
         for one in found.steps:
-            shown = "  ".join(f"{'*' if each.taken else ''}{each.token} {100 * each.probability:.1f}" for each in one.candidates)
+            shown = "  ".join(
+                f"{'*' if each.taken else ''}{each.token} {100 * each.probability:.1f}"
+                for each in one.candidates
+            )
             number = str(one.number) if one.number > before else ""
-            table.add_row(number, Text(end_of(one.prefix or "<bos>")), f"{one.log_prob:.2f}", Text(shown))
+            table.add_row(
+                number, Text(end_of(one.prefix or "<bos>")), f"{one.log_prob:.2f}", Text(shown)
+            )
             before = one.number
         show_all(table)
         write(f"→ {found.text}   (log p {found.log_prob:.4f}; * was taken)")
@@ -40,29 +58,53 @@ def print_steps(
 
 def end_of(text: str) -> str:
     """The last words of a beginning, which is in the lines above: a table as wide as a page."""
-    return text if len(text) <= LONGEST else f"… {text[1 - LONGEST :].partition(' ')[2] or text[2 - LONGEST :]}"
+    return (
+        text
+        if len(text) <= LONGEST
+        else f"… {text[1 - LONGEST :].partition(' ')[2] or text[2 - LONGEST :]}"
+    )
 
 
 def print_given(system: System, lines: list[str], target: str, align: bool, as_json: bool) -> None:
     """How likely the model finds a target: p of each token, its rank, the likeliest instead, and the source word looked at."""
     if len(lines) != 1:
-        raise SaccadeError(f"--given is the translation of one text, got {len(lines)}; give one text")
+        raise SaccadeError(
+            f"--given is the translation of one text, got {len(lines)}; give one text"
+        )
     note_unknown(system, lines)
     found = system.score(lines[0], target)
     if align and found.tokens[0].source is None:
-        raise SaccadeError("expected a model that attends to its source, which an alignment needs; leave --align out")
+        raise SaccadeError(
+            "expected a model that attends to its source, which an alignment needs; leave --align out"
+        )
     if as_json:
         print_json(found.to_dict())
         return
     table = Table(
-        "token", "p in %", "log p", "sum", "rank", "likeliest", "looks at", box=None, pad_edge=False, header_style="bold"
+        "token",
+        "p in %",
+        "log p",
+        "sum",
+        "rank",
+        "likeliest",
+        "looks at",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
     )
     total = 0.0
     for one in found.tokens:
         total += one.log_prob
-        numbers = (f"{100 * one.probability:.2f}", f"{one.log_prob:.3f}", f"{total:.3f}", str(one.rank))
+        numbers = (
+            f"{100 * one.probability:.2f}",
+            f"{one.log_prob:.3f}",
+            f"{total:.3f}",
+            str(one.rank),
+        )
         rather = f"{one.likeliest} {100 * one.likeliest_probability:.1f}"
-        table.add_row(Text(one.token), *numbers, Text("" if one.rank == 1 else rather), Text(one.source or ""))
+        table.add_row(
+            Text(one.token), *numbers, Text("" if one.rank == 1 else rather), Text(one.source or "")
+        )
     show_all(table)
     write(f"log p = {found.log_prob:.4f}, perplexity {found.perplexity:.3f} per token")
     if align:

@@ -14,8 +14,15 @@ from . import recipes
 from .recipes import Recipe
 
 TOKENS_PER_LETTER = {"bpe": 0.4, "words": 0.2, "characters": 1.0}  # roughly
-TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = 64, 8, {False: 64, True: 512}  # a batch's, on a CPU and on a GPU
-MOST_TOKENS = {"words": 30_000, "characters": 5_000}  # of a vocabulary; of bpe by the amount of text
+TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = (
+    64,
+    8,
+    {False: 64, True: 512},
+)  # a batch's, on a CPU and on a GPU
+MOST_TOKENS = {
+    "words": 30_000,
+    "characters": 5_000,
+}  # of a vocabulary; of bpe by the amount of text
 
 
 def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[str, ...]]:
@@ -39,18 +46,27 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
         notes.append(advice(size, list(sizes), training.minutes or 10))
     if not vocabulary.size and learns_words:
         pieces = max(500, round(6 * math.sqrt(letters) / 100) * 100)
-        vocabulary = dataclasses.replace(vocabulary, size=MOST_TOKENS.get(vocabulary.kind) or min(pieces, 16_000))
+        vocabulary = dataclasses.replace(
+            vocabulary, size=MOST_TOKENS.get(vocabulary.kind) or min(pieces, 16_000)
+        )
         chosen.append(f"vocabulary.size={vocabulary.size}")
     if not training.tokens:
         if recipe.task in WORDLESS:
             most = MOST_PICTURES[on_gpu]
-            training = dataclasses.replace(training, tokens=max(min(most, len(examples) // 20), FEWEST_PICTURES))
+            training = dataclasses.replace(
+                training, tokens=max(min(most, len(examples) // 20), FEWEST_PICTURES)
+            )
         else:
-            training = dataclasses.replace(training, tokens=choose_tokens(recipe, examples, tokens, on_gpu))
+            training = dataclasses.replace(
+                training, tokens=choose_tokens(recipe, examples, tokens, on_gpu)
+            )
         chosen.append(f"training.tokens={training.tokens}")
     count = f"{len(examples):,} examples" if len(examples) > 1 else f"{letters:,} letters"
     told = f"chosen for {count} on a {'GPU' if on_gpu else 'CPU'}: {', '.join(chosen)}"
-    return dataclasses.replace(recipe, model=model, vocabulary=vocabulary, training=training), (told, *notes)
+    return dataclasses.replace(recipe, model=model, vocabulary=vocabulary, training=training), (
+        told,
+        *notes,
+    )
 
 
 def choose_tokens(recipe: Recipe, examples: Sequence[Any], tokens: float, on_gpu: bool) -> int:
@@ -63,7 +79,9 @@ def choose_tokens(recipe: Recipe, examples: Sequence[Any], tokens: float, on_gpu
 
 def texts_of(example: Any) -> list[str]:
     """The texts of an example of any task."""
-    return [getattr(example, name, "") for name in ("source", "target", "text", "question")] + [*getattr(example, "words", ())]
+    return [getattr(example, name, "") for name in ("source", "target", "text", "question")] + [
+        *getattr(example, "words", ())
+    ]
 
 
 def choose_size(tokens: float, on_gpu: bool, minutes: float) -> str:
@@ -78,8 +96,14 @@ def choose_size(tokens: float, on_gpu: bool, minutes: float) -> str:
 def advice(size: str, sizes: list[str], minutes: float) -> str:
     """How to make the run smaller and larger than with a chosen size."""
     at = sizes.index(size)
-    smaller = [*(f"model.size={one}" for one in sizes[max(at - 1, 0) : at]), f"training.minutes={minutes / 2:g}"]
-    larger = [*(f"model.size={one}" for one in sizes[at + 1 : at + 2]), f"training.minutes={minutes * 6:g}"]
+    smaller = [
+        *(f"model.size={one}" for one in sizes[max(at - 1, 0) : at]),
+        f"training.minutes={minutes / 2:g}",
+    ]
+    larger = [
+        *(f"model.size={one}" for one in sizes[at + 1 : at + 2]),
+        f"training.minutes={minutes * 6:g}",
+    ]
     return f"for a shorter run: {' '.join(smaller)}; for a better model: {' '.join(larger)}"
 
 
@@ -87,7 +111,9 @@ def adopt(recipe: Recipe, kept: Recipe) -> Recipe:
     """The recipe of a run that continues: what it leaves open is what was chosen when the run started."""
     now, then = recipe.training, kept.training
     open_numbers = ("tokens", "evaluate_every", "checkpoint_every")
-    training: dict[str, Any] = {name: getattr(now, name) or getattr(then, name) for name in open_numbers}
+    training: dict[str, Any] = {
+        name: getattr(now, name) or getattr(then, name) for name in open_numbers
+    }
     for name in ("graphs", "compile"):
         training[name] = getattr(then, name) if getattr(now, name) is None else getattr(now, name)
     # runs of version 0.2.0 have no number of threads, and used torch's
@@ -97,5 +123,9 @@ def adopt(recipe: Recipe, kept: Recipe) -> Recipe:
     model = recipe.model
     if model.get("size") == AUTO:
         model = {**kept.model, **{name: value for name, value in model.items() if name != "size"}}
-    vocabulary = dataclasses.replace(recipe.vocabulary, size=recipe.vocabulary.size or kept.vocabulary.size)
-    return dataclasses.replace(recipe, model=model, vocabulary=vocabulary, training=dataclasses.replace(now, **training))
+    vocabulary = dataclasses.replace(
+        recipe.vocabulary, size=recipe.vocabulary.size or kept.vocabulary.size
+    )
+    return dataclasses.replace(
+        recipe, model=model, vocabulary=vocabulary, training=dataclasses.replace(now, **training)
+    )

@@ -30,7 +30,15 @@ from ..tasks import metrics, objectives
 from ..training import schedules
 
 CORE = (scores.table, normalizers.table, masks.table, positions.table, backends.table)
-BLOCKS = (mixers.table, feedforward.table, feedforward.activations, residuals.table, norms.table, block.table, stack.table)
+BLOCKS = (
+    mixers.table,
+    feedforward.table,
+    feedforward.activations,
+    residuals.table,
+    norms.table,
+    block.table,
+    stack.table,
+)
 ENDS = (
     embeddings.table,
     token_inputs.table,
@@ -42,5 +50,15 @@ ENDS = (
     decoder_windows.table,
 )
 IMAGES = (grid_embeddings, feature_attention, group_convolutions, graph_layers, mesh_layers)
-WHOLE = (models.table, modifications.table, tasks.table, objectives.table, metrics.table, schedules.table, corpora.table)
-SLOTS: dict[str, Table[Any]] = {table.slot: table for table in (*CORE, *BLOCKS, *ENDS, *IMAGES, *WHOLE)}
+WHOLE = (
+    models.table,
+    modifications.table,
+    tasks.table,
+    objectives.table,
+    metrics.table,
+    schedules.table,
+    corpora.table,
+)
+SLOTS: dict[str, Table[Any]] = {
+    table.slot: table for table in (*CORE, *BLOCKS, *ENDS, *IMAGES, *WHOLE)
+}

@@ -19,12 +19,29 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent
 # in a checkout the recipes are beside `src`, so that nobody needs a link; a wheel has them inside the package
 RECIPES = next(
-    (folder for folder in (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes") if folder.is_dir()), PACKAGE / "recipes"
+    (folder for folder in (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes") if folder.is_dir()),
+    PACKAGE / "recipes",
 )
 # other names that people use for slots
-USUAL = {"families": "models", "architectures": "models", "attention": "scores", "datasets": "corpora", "data": "corpora"}
-USUAL |= {"losses": "objectives", "scheduler": "schedules", "schedulers": "schedules", "positional-encodings": "positions"}
-USUAL |= {"normalization": "norms", "layernorms": "norms", "nonlinearities": "activations", "kernels": "backends"}
+USUAL = {
+    "families": "models",
+    "architectures": "models",
+    "attention": "scores",
+    "datasets": "corpora",
+    "data": "corpora",
+}
+USUAL |= {
+    "losses": "objectives",
+    "scheduler": "schedules",
+    "schedulers": "schedules",
+    "positional-encodings": "positions",
+}
+USUAL |= {
+    "normalization": "norms",
+    "layernorms": "norms",
+    "nonlinearities": "activations",
+    "kernels": "backends",
+}
 USUAL |= {"ffn": "feedforwards", "rnns": "cells", "poolings": "pools", "softmax": "normalizers"}
 
 
@@ -41,7 +58,8 @@ def slots() -> dict[str, list[dict[str, str]]]:
         from .catalogue import SLOTS
 
         return {
-            name: [{"name": one.name, "what": one.summary, "paper": one.paper} for one in table] for name, table in SLOTS.items()
+            name: [{"name": one.name, "what": one.summary, "paper": one.paper} for one in table]
+            for name, table in SLOTS.items()
         }
     found: dict[str, list[dict[str, str]]] = packaged()["slots"]
     return found
@@ -62,7 +80,11 @@ def rows(slot_name: str | None = None, where: str | None = None) -> list[dict[st
     else:
         chosen = slots() if slot_name is None else {slot(slot_name): slots()[slot(slot_name)]}
         found = [{"slot": name, **row} for name, members in chosen.items() for row in members]
-    return [row for row in found if any((where or "").lower() in value.lower() for value in row.values())]
+    return [
+        row
+        for row in found
+        if any((where or "").lower() in value.lower() for value in row.values())
+    ]
 
 
 def recipe_row(path: Path) -> dict[str, str]:
@@ -70,33 +92,58 @@ def recipe_row(path: Path) -> dict[str, str]:
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     what = text.partition("\n")[0].removeprefix("# ")
-    return {"name": path.stem, "task": values.get("task", "translation"), "needs": " + ".join(needs(values)), "what": what}
+    return {
+        "name": path.stem,
+        "task": values.get("task", "translation"),
+        "needs": " + ".join(needs(values)),
+        "what": what,
+    }
 
 
 def needs(values: dict[str, Any]) -> list[str]:
     """What a recipe needs before it can run: `nothing`, `saccade fetch …`, own data, or another run."""
     data, before = values.get("data") or {}, values.get("start_from")
     sources = [data[split] for split in ("train", "dev", "test") if data.get(split)]
-    missing = [Path(part) for source in sources if not is_generated(source) for part in paths_of(split_name(source)[0])]
+    missing = [
+        Path(part)
+        for source in sources
+        if not is_generated(source)
+        for part in paths_of(split_name(source)[0])
+    ]
     missing = [path for path in missing if not located(path).is_file()]
     found = list(
-        dict.fromkeys(str(path) if has_no_download(set_of(path)) else f"saccade fetch {set_of(path)}" for path in missing)
+        dict.fromkeys(
+            str(path) if has_no_download(set_of(path)) else f"saccade fetch {set_of(path)}"
+            for path in missing
+        )
     )
     if not sources:
         found.append("data.train=YOUR_FILE")
     first = RECIPES / f"{before}.yaml"
-    if before and not (Path("runs") / before).is_dir() and first.is_file():  # trained first, on its own data
-        found += [one for one in needs(yaml.safe_load(first.read_text(encoding="utf-8"))) if one not in (*found, "nothing")]
+    if (
+        before and not (Path("runs") / before).is_dir() and first.is_file()
+    ):  # trained first, on its own data
+        found += [
+            one
+            for one in needs(yaml.safe_load(first.read_text(encoding="utf-8")))
+            if one not in (*found, "nothing")
+        ]
     return found or ["nothing"]
 
 
 def keys(before: str = "") -> Iterator[tuple[str, str]]:
     """The keys of a recipe that begin so, each with its meaning."""
-    return ((key, rules["what"]) for key, rules in packaged()["keys"].items() if key.startswith(before))
+    return (
+        (key, rules["what"]) for key, rules in packaged()["keys"].items() if key.startswith(before)
+    )
 
 
 def values(key: str) -> list[str]:
     """What a key can be set to: its names, the members of its slot, or its default."""
     rules = packaged()["keys"].get(key, {})
-    members = [row["name"] for row in slots()[rules["slot"]]] if "slot" in rules else rules.get("names", [])
+    members = (
+        [row["name"] for row in slots()[rules["slot"]]]
+        if "slot" in rules
+        else rules.get("names", [])
+    )
     return members or [str(rules["default"])] if rules else []

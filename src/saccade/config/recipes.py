@@ -26,19 +26,34 @@ __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
 LARGEST = 250_000  # bytes; a larger file is not a recipe
 MERGE = "tag:yaml.org,2002:merge"
-NOT_READ = (yaml.YAMLError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)  # all that PyYAML raises
+NOT_READ = (
+    yaml.YAMLError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)  # all that PyYAML raises
 
 
-def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (), strict: bool = True) -> Recipe:
+def recipe(
+    values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (), strict: bool = True
+) -> Recipe:
     """A checked recipe from nested values and `training.updates=500`-like words. A key that has no effect is refused, where `strict`."""
     tree = plain(values or {})
     for word in overrides:
         put(tree, word)
     tree = plain(tree)
-    set_limits(tree, {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")})
+    set_limits(
+        tree,
+        {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")},
+    )
     made = fill(Recipe, tree, "")
     if wants_joint(made) and "joint" not in tree.get("vocabulary", {}):
-        made = dataclasses.replace(made, vocabulary=dataclasses.replace(made.vocabulary, joint=True))
+        made = dataclasses.replace(
+            made, vocabulary=dataclasses.replace(made.vocabulary, joint=True)
+        )
     kind = task(made)
     schedules.table.entry(made.training.schedule)
     tasks.objectives.table.entry(made.language.objective)
@@ -49,8 +64,12 @@ def recipe(values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (
         if strict and given.get(name) not in (None, {}):
             raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
     if made.training.watch not in kind.measures:
-        raise SaccadeError(f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}")
-    model = complete_model(json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict)
+        raise SaccadeError(
+            f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}"
+        )
+    model = complete_model(
+        json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict
+    )
     return dataclasses.replace(made, model=json.loads(model))
 
 
@@ -58,10 +77,17 @@ def wants_joint(recipe: Recipe) -> bool:
     """Whether the family, or its modification, has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe
     says otherwise."""
     family, row = str(recipe.model.get("family")), recipe.model.get("modification")
-    wants = family in building.models.table and getattr(building.models.table[family].config, "joint", False)
+    wants = family in building.models.table and getattr(
+        building.models.table[family].config, "joint", False
+    )
     if row in modifications:
         wants = modifications[str(row)].settings.get("shared", True)
-    return wants and recipe.model.get("shared", True) and recipe.task in PAIRS and not recipe.start_from
+    return (
+        wants
+        and recipe.model.get("shared", True)
+        and recipe.task in PAIRS
+        and not recipe.start_from
+    )
 
 
 def set_limits(tree: dict[str, Any], words: set[str]) -> None:
@@ -70,7 +96,9 @@ def set_limits(tree: dict[str, Any], words: set[str]) -> None:
     if not isinstance(given, dict):
         return
     if any(given.get(name) for name in words):
-        given |= {name: 0 for name in LIMITS if name not in words and (name in given or name == "updates")}
+        given |= {
+            name: 0 for name in LIMITS if name not in words and (name in given or name == "updates")
+        }
     elif "updates" not in given and (given.get("epochs") or given.get("minutes")):
         given["updates"] = 0
 
@@ -78,8 +106,15 @@ def set_limits(tree: dict[str, Any], words: set[str]) -> None:
 @functools.lru_cache(maxsize=1024)
 def complete_model(model: str, task_name: str, language: str, strict: bool) -> str:
     """A model's complete settings, by the model that its task builds; texts, so that the same question is answered once."""
-    made = dataclasses.replace(Recipe(task=task_name), language=fill(type(Recipe().language), json.loads(language), "language"))
-    return json.dumps(building.complete(json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict))
+    made = dataclasses.replace(
+        Recipe(task=task_name),
+        language=fill(type(Recipe().language), json.loads(language), "language"),
+    )
+    return json.dumps(
+        building.complete(
+            json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict
+        )
+    )
 
 
 def task(made: Recipe) -> type[tasks.Task]:
@@ -94,11 +129,15 @@ def put(tree: dict[str, Any], word: str) -> None:
     try:
         value = read_yaml(text)[0] if text.strip() else ""
     except NOT_READ:
-        raise SaccadeError(f"'{word[:200]}': the value cannot be read; put quotes around it") from None
+        raise SaccadeError(
+            f"'{word[:200]}': the value cannot be read; put quotes around it"
+        ) from None
     *path, last = key.split(".")
     for depth, step in enumerate(path):
         inner = tree.setdefault(step, {})
-        if isinstance(inner, str) and path[0] == "model" and depth:  # a part by its name alone gets an option
+        if (
+            isinstance(inner, str) and path[0] == "model" and depth
+        ):  # a part by its name alone gets an option
             inner = tree[step] = {"name": inner}
         if not isinstance(inner, dict):
             raise SaccadeError(f"'{word}': '{step}' is a value and has nothing inside it")
@@ -118,7 +157,9 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     except UnicodeDecodeError:
         raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file") from None
     except OSError as error:
-        raise SaccadeError(f"{path} cannot be read as text ({error.strerror or error}); give a YAML file") from None
+        raise SaccadeError(
+            f"{path} cannot be read as text ({error.strerror or error}); give a YAML file"
+        ) from None
     except NOT_READ as error:
         at = f", line {mark.line + 1}" if (mark := getattr(error, "problem_mark", None)) else ""
         raise SaccadeError(f"{path}{at}: invalid YAML; write `key: value` lines") from None
@@ -137,8 +178,13 @@ def read_yaml(text: str) -> tuple[Any, tuple[str, int] | None]:
     are more values than any memory holds."""
     loader = yaml.SafeLoader(text)
     node = loader.get_single_node()
-    if any(isinstance(token, yaml.MappingNode) and any(key.tag == MERGE for key, _ in token.value) for token in nodes(node)):
-        raise SaccadeError("'<<' merges settings into others, which recipes do not have; write each setting where it belongs")
+    if any(
+        isinstance(token, yaml.MappingNode) and any(key.tag == MERGE for key, _ in token.value)
+        for token in nodes(node)
+    ):
+        raise SaccadeError(
+            "'<<' merges settings into others, which recipes do not have; write each setting where it belongs"
+        )
     return (None if node is None else loader.construct_document(node)), repeated(node, set())
 
 
@@ -162,7 +208,9 @@ def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     rest = dict(values)
     version = rest.pop("saccade", VERSION)
     if version not in (1, VERSION):
-        raise SaccadeError(f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it")
+        raise SaccadeError(
+            f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it"
+        )
     if version == 1:
         return recipe(upgrade_config(rest), overrides, strict=False)
     return recipe(without_removed(rest) if "saccade" in values else rest, overrides)
@@ -193,12 +241,18 @@ def find_recipe(where: str) -> Path:
     if os.path.isdir(path):
         if os.path.isfile(path / "recipe.json"):
             repeat = f"repeat it with `saccade train {path / 'recipe.json'} --out NEW`"
-            raise SaccadeError(f"{where} is a run; continue it with `saccade train --resume {where}`, or {repeat}")
-        raise SaccadeError(f"{where} is a folder and holds no run; give a recipe file, or a recipe's name")
+            raise SaccadeError(
+                f"{where} is a run; continue it with `saccade train --resume {where}`, or {repeat}"
+            )
+        raise SaccadeError(
+            f"{where} is a folder and holds no run; give a recipe file, or a recipe's name"
+        )
     known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
     if where in known:
         return known[where]
-    raise SaccadeError(f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}")
+    raise SaccadeError(
+        f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}"
+    )
 
 
 def recipe_file(start: str) -> Path | None:
@@ -210,7 +264,9 @@ def recipe_file(start: str) -> Path | None:
         return Path(start)
     if start not in known:
         near = did_you_mean(Path(start).name, known)
-        raise SaccadeError(f"no model folder at {start}, and no recipe of that name comes with saccade{near}")
+        raise SaccadeError(
+            f"no model folder at {start}, and no recipe of that name comes with saccade{near}"
+        )
     return known[start]
 
 
@@ -219,7 +275,9 @@ def recipes_before(made: Recipe) -> list[Path]:
     found: list[Path] = []
     while file := recipe_file(made.start_from):
         if file in found:
-            raise SaccadeError(f"{file} starts from itself by start_from; name another recipe or a model folder")
+            raise SaccadeError(
+                f"{file} starts from itself by start_from; name another recipe or a model folder"
+            )
         found.insert(0, file)
         made = read_recipe(file)
     return found
@@ -236,10 +294,14 @@ def device(name: str) -> torch.device:
     if found is None or found.type not in ("cpu", "cuda", "mps"):
         raise SaccadeError(f"no device named '{name}'; write auto, cpu, cuda or mps")
     if found.type == "mps" and not torch.backends.mps.is_available():
-        raise SaccadeError(f"device is '{name}', and this is not a Mac with a GPU that PyTorch can use; choose cpu or auto")
+        raise SaccadeError(
+            f"device is '{name}', and this is not a Mac with a GPU that PyTorch can use; choose cpu or auto"
+        )
     if found.type == "cuda" and not torch.cuda.is_available():
         raise SaccadeError(f"device is '{name}', and no GPU is available; choose cpu or auto")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise SaccadeError(f"device is '{name}', and there are {count} GPUs, counted from 0; write device=cuda")
+        raise SaccadeError(
+            f"device is '{name}', and there are {count} GPUs, counted from 0; write device=cuda"
+        )
     return found

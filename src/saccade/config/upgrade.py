@@ -39,10 +39,13 @@ def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
 def without_unset(model: Mapping[str, Any]) -> dict[str, Any]:
     """Removes `token` of a vit and `decoder_blocks` of a stack; a model that has a token is refused."""
     found = {
-        name: without_unset(one) if name == "image_encoder" and isinstance(one, dict) else one for name, one in model.items()
+        name: without_unset(one) if name == "image_encoder" and isinstance(one, dict) else one
+        for name, one in model.items()
     }
     if found.get("family") == "vit" and found.pop("token", False):
-        raise SaccadeError("the model has a class token that no output reads (model.token); train it again with model.pool=token")
+        raise SaccadeError(
+            "the model has a class token that no output reads (model.token); train it again with model.pool=token"
+        )
     stack = found.get("stack")
     if isinstance(stack, dict) and stack.get("decoder_blocks", 0) is None:
         found["stack"] = {name: value for name, value in stack.items() if name != "decoder_blocks"}
@@ -68,4 +71,9 @@ def upgrade_config(values: Mapping[str, Any]) -> dict[str, Any]:
     if "activation" in model:
         model["feedforward"] = {"name": "mlp", "activation": model.pop("activation")}
     known = {f.name for f in dataclasses.fields(family.config)}
-    return {**values, "model": {name: value for name, value in model.items() if name in known or name == "family"}}
+    return {
+        **values,
+        "model": {
+            name: value for name, value in model.items() if name in known or name == "family"
+        },
+    }

@@ -1,7 +1,16 @@
 """What attention is: mechanisms, how they are run, and how they are looked at. Needs torch alone."""
 
 from ..registry import Table
-from . import graph_attention, intercepts, masks, normalizers, positions, scores, window_masks, xl_positions
+from . import (
+    graph_attention,
+    intercepts,
+    masks,
+    normalizers,
+    positions,
+    scores,
+    window_masks,
+    xl_positions,
+)
 from .attention import attend, explain, read, weights, which_backend
 from .cache import Cache, KeyValues, State
 from .mechanism import Mechanism, Ready
@@ -9,6 +18,28 @@ from .positions import Positions
 from .record import Site, sites
 from .recorder import record
 
-__all__ = ["Cache", "KeyValues", "Mechanism", "Positions", "Ready", "Site", "State", "Table", "attend", "explain"]
-__all__ += ["intercepts", "masks", "normalizers", "positions", "read", "record", "scores", "sites", "weights", "xl_positions"]
+__all__ = [
+    "Cache",
+    "KeyValues",
+    "Mechanism",
+    "Positions",
+    "Ready",
+    "Site",
+    "State",
+    "Table",
+    "attend",
+    "explain",
+]
+__all__ += [
+    "intercepts",
+    "masks",
+    "normalizers",
+    "positions",
+    "read",
+    "record",
+    "scores",
+    "sites",
+    "weights",
+    "xl_positions",
+]
 __all__ += ["graph_attention", "which_backend", "window_masks"]

@@ -38,7 +38,9 @@ TORCH_WORDS = {
 }
 P = ParamSpec("P")
 R = TypeVar("R")
-hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []  # who is called by `attend`: open records of foreign models
+hearing: list[
+    Callable[[Mechanism, Call, Mask | None], None]
+] = []  # who is called by `attend`: open records of foreign models
 
 
 class UnknownArgument(SaccadeError, TypeError):
@@ -56,9 +58,17 @@ def with_hints(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except TypeError as error:
                 known = [one for one in inspect.signature(function).parameters if one != "self"]
                 wrong = next((one for one in named if one not in known), None)
-                if wrong is None or error.__traceback__ is None or error.__traceback__.tb_next is not None:  # not of this call
+                if (
+                    wrong is None
+                    or error.__traceback__ is None
+                    or error.__traceback__.tb_next is not None
+                ):  # not of this call
                     raise
-                way_out = f"; {TORCH_WORDS[wrong]}" if wrong in TORCH_WORDS else did_you_mean(wrong, known)
+                way_out = (
+                    f"; {TORCH_WORDS[wrong]}"
+                    if wrong in TORCH_WORDS
+                    else did_you_mean(wrong, known)
+                )
             raise UnknownArgument(f"{name} has no argument '{wrong}'{way_out}")
 
         return call
@@ -115,14 +125,24 @@ def read(
 
 
 def weights(
-    q: Tensor, k: Tensor, mechanism: Mechanism | None = None, mask: Mask | None = None, positions: Positions | None = None
+    q: Tensor,
+    k: Tensor,
+    mechanism: Mechanism | None = None,
+    mask: Mask | None = None,
+    positions: Positions | None = None,
 ) -> Tensor:
     """The weights alone, B H Q K, by the definition."""
     return backends.eager.weights(pose(q, k, k, mechanism, mask, positions, 0.0))
 
 
 def pose(
-    q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism | None, mask: Mask | None, positions: Positions | None, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mechanism: Mechanism | None,
+    mask: Mask | None,
+    positions: Positions | None,
+    dropout: float,
 ) -> Call:
     """The call that backends run, from what a user passes: kinds and sizes checked."""
     mechanism = DEFAULT if mechanism is None else mechanism
@@ -132,11 +152,18 @@ def pose(
     check_order(mechanism.mask, mask, q.shape[-2], k.shape[-2], positions)
     if positions is None and mechanism.uses_positions:
         positions = Positions.line(q.shape[-2], k.shape[-2], q.device)
-    return call_of(q, mechanism.prepare(k, v, positions, q.shape[1]), mechanism, mask, positions, dropout)
+    return call_of(
+        q, mechanism.prepare(k, v, positions, q.shape[1]), mechanism, mask, positions, dropout
+    )
 
 
 def call_of(
-    q: Tensor, ready: Ready, mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float
+    q: Tensor,
+    ready: Ready,
+    mechanism: Mechanism,
+    mask: Mask | None,
+    positions: Positions | None,
+    dropout: float,
 ) -> Call:
     """Queries encoded and projected; the mechanism's own mask and the given one as one, prepared for these sizes."""
     score, position, key, own = mechanism.score, mechanism.position, ready.key, mechanism.mask
@@ -154,7 +181,9 @@ def call_of(
     else:
         plain = own if mask is None else own & (mask.mask if isinstance(mask, Prepared) else mask)
         both = plain.given(query, key).prepare(*sizes, q.device)
-    return Call(q, query, key, ready.value, score, mechanism.normalize, position, both, positions, dropout)
+    return Call(
+        q, query, key, ready.value, score, mechanism.normalize, position, both, positions, dropout
+    )
 
 
 @dataclass(frozen=True)
@@ -181,12 +210,19 @@ class Explanation(list[Verdict]):
 
 
 def which_backend(
-    q: Tensor, k: Tensor, mechanism: Mechanism | None = None, mask: Mask | None = None, v: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    mechanism: Mechanism | None = None,
+    mask: Mask | None = None,
+    v: Tensor | None = None,
 ) -> Explanation:
     """Which backends can run the mechanism on these tensors, which one is taken, and why the others refuse."""
     call = pose(q, k, k if v is None else v, mechanism, mask, None, 0.0)
     chosen = backends.choose(call)
-    found = sorted((one.refuses(call) is not None, one.rank(call), name, one) for name, one in backends.all_named())
+    found = sorted(
+        (one.refuses(call) is not None, one.rank(call), name, one)
+        for name, one in backends.all_named()
+    )
     return Explanation(Verdict(name, one.refuses(call), one is chosen) for _, _, name, one in found)
 
 
@@ -196,26 +232,40 @@ def explain(*given: Any, **named: Any) -> Explanation:
     return which_backend(*given, **named)
 
 
-def check_kinds(mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float) -> None:
+def check_kinds(
+    mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float
+) -> None:
     """Raises when what is passed beside the tensors is of the wrong kind."""
     if not isinstance(mechanism, Mechanism):
-        raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
+        raise SaccadeError(
+            f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)"
+        )
     if mask is not None and not isinstance(mask, Mask):
         raise SaccadeError(f"expected a mask, got {type(mask).__name__}; {how_to_make(mask)}")
     if positions is not None and not isinstance(positions, Positions):
-        raise SaccadeError(f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)")
+        raise SaccadeError(
+            f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)"
+        )
     if not 0.0 <= dropout < 1.0:
         raise SaccadeError(f"dropout must be in [0, 1), got {dropout}")
 
 
-def check_order(own: Mask, mask: Mask | None, queries: int, keys: int, positions: Positions | None) -> None:
+def check_order(
+    own: Mask, mask: Mask | None, queries: int, keys: int, positions: Positions | None
+) -> None:
     """Raises when a mask compares positions and there are more queries than keys, or positions are given for other numbers of both."""
     if positions is not None and (positions.i.shape[-1], positions.j.shape[-1]) != (queries, keys):
         given = f"positions are given for {positions.i.shape[-1]} queries and {positions.j.shape[-1]} keys"
-        raise SaccadeError(f"{given}, got {queries} and {keys}; pass one position per query and key")
-    if (own.compares_positions or (mask is not None and mask.compares_positions)) and queries > keys:
+        raise SaccadeError(
+            f"{given}, got {queries} and {keys}; pass one position per query and key"
+        )
+    if (
+        own.compares_positions or (mask is not None and mask.compares_positions)
+    ) and queries > keys:
         got = f"got {queries} queries and {keys} keys; use a mask on keys alone, such as padding"
-        raise SaccadeError(f"mask {own if mask is None else own & mask!r} compares positions and needs Q ≤ K, {got}")
+        raise SaccadeError(
+            f"mask {own if mask is None else own & mask!r} compares positions and needs Q ≤ K, {got}"
+        )
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -223,13 +273,19 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor) or not x.is_floating_point():
             what = x.dtype if isinstance(x, Tensor) else type(x).__name__
-            raise SaccadeError(f"{name} must be a floating-point tensor such as float32 or bfloat16, got {what}")
+            raise SaccadeError(
+                f"{name} must be a floating-point tensor such as float32 or bfloat16, got {what}"
+            )
     if not q.device == k.device == v.device:
         raise SaccadeError(
             f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}; move them with .to(device)"
         )
-    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):  # autocast converts them itself
-        raise SaccadeError(f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first")
+    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(
+        q.device.type
+    ):  # autocast converts them itself
+        raise SaccadeError(
+            f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first"
+        )
 
 
 def check_sizes(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism) -> None:

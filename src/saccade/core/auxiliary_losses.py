@@ -64,9 +64,18 @@ class Left:
     """What one forward pass leaves. A cost is a scalar (per token of the whole batch) or B numbers (per token of each row)."""
 
     def __init__(
-        self, target: Tensor | None = None, asks_weights: bool = False, ignore: int = -100, smoothing: float = 0.0
+        self,
+        target: Tensor | None = None,
+        asks_weights: bool = False,
+        ignore: int = -100,
+        smoothing: float = 0.0,
     ) -> None:
-        self.target, self.asks_weights, self.ignore, self.smoothing = target, asks_weights, ignore, smoothing
+        self.target, self.asks_weights, self.ignore, self.smoothing = (
+            target,
+            asks_weights,
+            ignore,
+            smoothing,
+        )
         self.costs: list[tuple[str, Tensor]] = []
         self.samples: list[Sample] = []
         self.weights: list[Weights] = []
@@ -75,7 +84,10 @@ class Left:
     def total(self, tokens: Tensor, repeats: int = 1) -> Tensor | float:
         """Σ of all costs over the tokens of each row (B), so that they add up as the token loss does; the pass has the batch `repeats` times."""
         each = tokens.repeat(repeats)
-        parts = [(cost * each).sum() / repeats if cost.dim() else cost * tokens.sum() for _, cost in self.costs]
+        parts = [
+            (cost * each).sum() / repeats if cost.dim() else cost * tokens.sum()
+            for _, cost in self.costs
+        ]
         return sum(parts, 0.0)
 
     def estimate(self, losses: Tensor, counted: Tensor) -> Tensor | float:
@@ -102,7 +114,9 @@ class Left:
                 values = values * counted.unsqueeze(-1)
             apart = (1 - values.sum(1)).square()
             there = [one.there for one in calls if one.there is not None]
-            costs.append((apart.masked_fill(~torch.stack(there).any(0), 0.0) if there else apart).sum())
+            costs.append(
+                (apart.masked_fill(~torch.stack(there).any(0), 0.0) if there else apart).sum()
+            )
         return sum(costs, 0.0) / max(len(costs), 1)
 
 
@@ -185,13 +199,18 @@ def leave_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, fi
 
 def joined(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """x and what is left besides it, in float32 at least, as one node of the graph."""
-    found: tuple[Tensor, ...] = Join.apply(x, *(value if value.dtype == torch.float64 else value.float() for value in values))
+    found: tuple[Tensor, ...] = Join.apply(
+        x, *(value if value.dtype == torch.float64 else value.float() for value in values)
+    )
     return found
 
 
 @contextmanager
 def collect(
-    target: Tensor | None = None, asks_weights: bool = False, ignore: int = -100, smoothing: float = 0.0
+    target: Tensor | None = None,
+    asks_weights: bool = False,
+    ignore: int = -100,
+    smoothing: float = 0.0,
 ) -> Iterator[Left]:
     """Within the `with`, what `leave` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
     left = Left(target, asks_weights, ignore, smoothing)

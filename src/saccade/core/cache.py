@@ -54,8 +54,12 @@ class KeyValues(Cache):
         if buffer is None:
             return KeyValues(Buffer(key, value, end), end)
         if torch.is_grad_enabled():  # autograd wants no buffer changed under it
-            return KeyValues(Buffer(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2), end), end)
-        closed = buffer.key.is_inference() and not torch.is_inference_mode_enabled()  # torch lets nobody write there any more
+            return KeyValues(
+                Buffer(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2), end), end
+            )
+        closed = (
+            buffer.key.is_inference() and not torch.is_inference_mode_enabled()
+        )  # torch lets nobody write there any more
         if closed or buffer.used != self.length or end > buffer.key.shape[2]:
             buffer = Buffer(grow(self.key, 2 * end), grow(self.value, 2 * end), self.length)
         buffer.key[:, :, self.length : end] = key
@@ -76,7 +80,10 @@ class KeyValues(Cache):
     def reorder(self, rows: Tensor) -> KeyValues:
         if self.buffer is None:
             return self
-        return KeyValues(Buffer(self.key.index_select(0, rows), self.value.index_select(0, rows), self.length), self.length)
+        return KeyValues(
+            Buffer(self.key.index_select(0, rows), self.value.index_select(0, rows), self.length),
+            self.length,
+        )
 
 
 def grow(taken: Tensor, size: int) -> Tensor:

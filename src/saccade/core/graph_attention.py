@@ -56,5 +56,7 @@ class EdgeBias(Position):
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if positions.relation is None:
-            raise SaccadeError("edge positions need the kinds of edges; pass `Positions.line(N, N, relation=kinds)`")
+            raise SaccadeError(
+                "edge positions need the kinds of edges; pass `Positions.line(N, N, relation=kinds)`"
+            )
         return self.table[positions.relation.clamp(0, self.kinds)].movedim(-1, -3).to(q.dtype)

@@ -26,11 +26,17 @@ from .record_foreign import LOCK, OPEN, ForeignLook, Watch, count, notice
 from .recorder import listeners
 
 SIGNATURE = signature(F.multi_head_attention_forward)
-CAUSAL: Callable[..., Tensor] = lambda b, h, i, j: j <= i  # noqa: E731
+CAUSAL: Callable[..., Tensor] = lambda b, h, i, j: j <= i
 
 
 def sdpa_look(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **more: Any,
 ) -> Look | None:
     """A call of `F.scaled_dot_product_attention`; three dimensions are one head, more than four a longer batch."""
     if query.is_nested:
@@ -38,12 +44,16 @@ def sdpa_look(
     if attn_mask is not None and attn_mask.dim() > 2 and query.dim() != 4:
         attn_mask = as_heads(attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:]))
     visible, cross = (CAUSAL, False) if is_causal else (None, None)
-    return ForeignLook(as_heads(query), as_heads(key), [attn_mask], visible, more.get("scale"), cross=cross)
+    return ForeignLook(
+        as_heads(query), as_heads(key), [attn_mask], visible, more.get("scale"), cross=cross
+    )
 
 
 def as_heads(x: Tensor) -> Tensor:
     """… N D → B H N D"""
-    return x if x.dim() == 4 else x.flatten(0, -4) if x.dim() > 4 else x.reshape(-1, 1, *x.shape[-2:])
+    return (
+        x if x.dim() == 4 else x.flatten(0, -4) if x.dim() > 4 else x.reshape(-1, 1, *x.shape[-2:])
+    )
 
 
 def module_look(*args: Any, **kwargs: Any) -> Look:
@@ -54,7 +64,11 @@ def module_look(*args: Any, **kwargs: Any) -> Look:
     cross, flat, heads = at["key"] is not at["query"], at["query"].dim() == 2, at["num_heads"]
     query, key = (x.unsqueeze(0) if flat else x.transpose(0, 1) for x in (at["query"], at["key"]))
     size = query.shape[-1]
-    by = (at["q_proj_weight"], at["k_proj_weight"]) if at["use_separate_proj_weight"] else at["in_proj_weight"].split(size)
+    by = (
+        (at["q_proj_weight"], at["k_proj_weight"])
+        if at["use_separate_proj_weight"]
+        else at["in_proj_weight"].split(size)
+    )
     bias = (None, None) if at["in_proj_bias"] is None else at["in_proj_bias"].split(size)
     q, k = F.linear(query, by[0], bias[0]), F.linear(key, by[1], bias[1])
     if at["bias_k"] is not None:
@@ -63,17 +77,24 @@ def module_look(*args: Any, **kwargs: Any) -> Look:
         k = torch.cat((k, k.new_zeros(len(k), 1, size)), 1)
     q, k = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k))
     mask, padding, visible = at["attn_mask"], at["key_padding_mask"], None
-    if at["is_causal"] and padding is None and not at["need_weights"]:  # then torch does not look at the mask
+    if (
+        at["is_causal"] and padding is None and not at["need_weights"]
+    ):  # then torch does not look at the mask
         mask, visible = None, CAUSAL
     masks = [] if mask is None else [mask if mask.dim() == 2 else mask.unflatten(0, (-1, heads))]
     masks += [] if padding is None else [padding.reshape(-1, 1, 1, padding.shape[-1])]
     # in these True hides; keys that torch.nn has added behind are seen
     masks = [~mask if mask.dtype == torch.bool else mask for mask in masks]
-    masks = [F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=mask.dtype == torch.bool) for mask in masks]
+    masks = [
+        F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=mask.dtype == torch.bool)
+        for mask in masks
+    ]
     return ForeignLook(q, k, masks, visible, cross=cross)
 
 
-def fast_look(x: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tensor | None, kind: int | None) -> Look:
+def fast_look(
+    x: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tensor | None, kind: int | None
+) -> Look:
     """Self-attention on the fast path of torch.nn. x: B N E, or nested; a mask hides where it is not 0, that of `kind` 1 is B N."""
     seen = None if mask is None else ~mask.bool()
     if x.is_nested:
@@ -108,7 +129,11 @@ def listening(original: Callable[..., Any], look: Callable[..., Look | None]) ->
             return original(*args, **kwargs)
         before, caller = count(), sys._getframe(1).f_globals.get("__name__", "")
         found = original(*args, **kwargs)
-        if count() == before and caller != "torch.nn.functional" and not caller.startswith("saccade.core."):
+        if (
+            count() == before
+            and caller != "torch.nn.functional"
+            and not caller.startswith("saccade.core.")
+        ):
             notice(lambda: look(*args, **kwargs))
         return found
 
@@ -127,14 +152,18 @@ PAIRS = [
 ]
 LISTENING = {id(plain): heard for plain, heard in PAIRS}
 PLAIN = {id(heard): plain for plain, heard in PAIRS}
-searched: list[dict[str, Any]] = []  # the namespaces of open models, where the functions may have other names
+searched: list[
+    dict[str, Any]
+] = []  # the namespaces of open models, where the functions may have other names
 
 
 def replace(by: dict[int, Any]) -> None:
     """Puts listening functions where plain ones are, or back: by their names in all that was imported, by any name in the models' own."""
     imported = (getattr(module, "__dict__", None) for module in list(sys.modules.values()))
     names = [plain.__name__ for plain, _ in PAIRS]
-    spaces = [(space, names) for space in imported if type(space) is dict] + [(space, list(space)) for space in searched]
+    spaces = [(space, names) for space in imported if type(space) is dict] + [
+        (space, list(space)) for space in searched
+    ]
     for space, keys in spaces:
         for key in keys:
             if id(space.get(key)) in by:
@@ -149,7 +178,9 @@ def hear_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
 @contextmanager
 def watch(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
     """Listens to a model. A compiled one runs uncompiled, as nothing inside is seen."""
-    compiled = any("_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules)
+    compiled = any(
+        "_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules
+    )
     mine, homes = Watch(model, seen), {type(one).__module__ for one in modules} & sys.modules.keys()
     with LOCK:
         OPEN.append(mine)

@@ -35,7 +35,9 @@ MOST_BLOCKS = 65_536  # of a text, where all heads see the same
 class Mask:
     """A predicate on (b, h, i, j). The defaults promise nothing; a mask that knows more of itself says so."""
 
-    compares_positions = True  # i is a position among the keys, so that there can be no more queries than keys
+    compares_positions = (
+        True  # i is a position among the keys, so that there can be no more queries than keys
+    )
     computed = False  # from queries and keys; derived: true for a class with a `given` of its own
     extra = 0  # tokens in front of a text that belong to no word: an encoder puts them there
 
@@ -67,7 +69,11 @@ class Mask:
 
     def to(self, device: torch.device | str) -> Mask:
         """The same mask with its tensors on `device`."""
-        return self if is_there(self, torch.device(device)) else self.map(lambda tensor: tensor.to(device))
+        return (
+            self
+            if is_there(self, torch.device(device))
+            else self.map(lambda tensor: tensor.to(device))
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
         """A copy with every tensor changed, in masks inside it too."""
@@ -100,23 +106,35 @@ class Mask:
         return self.first if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
-        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch."):  # torch.compile asks whether it has a callable
+        if (
+            sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")
+        ):  # torch.compile asks whether it has a callable
             return True
-        raise SaccadeError(f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`")
+        raise SaccadeError(
+            f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`"
+        )
 
     def __repr__(self) -> str:
-        inner = (str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in vars(self).values())
+        inner = (
+            str(tuple(v.shape)) if isinstance(v, Tensor) else repr(v) for v in vars(self).values()
+        )
         return f"{type(self).__name__}({', '.join(inner)})"
 
-    def prepare(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Prepared:
+    def prepare(
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu"
+    ) -> Prepared:
         """The mask for fixed sizes, made dense at most once: for all layers of a pass, or all steps of a sentence."""
         return Prepared(self, (batch, heads, queries, keys), device)
 
-    def dense(self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
+    def dense(
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu"
+    ) -> Tensor:
         """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
         self.check(batch, heads, queries, keys)
         j = torch.arange(keys, device=device)
-        return self.answer(batch, heads, torch.arange(keys - queries, keys, device=device), j).expand(-1, -1, -1, keys)
+        return self.answer(
+            batch, heads, torch.arange(keys - queries, keys, device=device), j
+        ).expand(-1, -1, -1, keys)
 
     def answer(self, batch: int, heads: int, i: Tensor, j: Tensor) -> Tensor:
         """The predicate for all rows and heads at positions i (Q) and j (K), B|1 × H|1 × Q|1 × K|1."""
@@ -130,7 +148,9 @@ class Prepared(Mask, Cache, Keeper):
     """A mask for fixed sizes, for one pass: booleans, numbers to add and block masks are made once. A later change of the mask's tensors
     is not seen, even in place; prepare the mask again."""
 
-    def __init__(self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str) -> None:
+    def __init__(
+        self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str
+    ) -> None:
         self.mask, self.sizes, self.device = mask, sizes, device
         self.compares_positions, self.computed = mask.compares_positions, mask.computed
         self.kept = {}
@@ -146,7 +166,11 @@ class Prepared(Mask, Cache, Keeper):
         if found is None:
             allowed = self.allowed()
             some = allowed.any(-1, keepdim=True)
-            readable = may_read() and type(some) is Tensor and not torch._C._functorch.is_batchedtensor(some)
+            readable = (
+                may_read()
+                and type(some) is Tensor
+                and not torch._C._functorch.is_batchedtensor(some)
+            )
             if readable and some.device.type == "cpu" and bool(some.all()):
                 empty = None
             else:
@@ -159,7 +183,10 @@ class Prepared(Mask, Cache, Keeper):
         """`other & self`, made once for all layers that have the same mask object."""
         if type(other) is Full:
             return self
-        make = lambda: (other, (other & self.mask).prepare(*self.sizes, self.device))  # noqa: E731  # `other` is kept, and so its id
+        make = lambda: (
+            other,
+            (other & self.mask).prepare(*self.sizes, self.device),
+        )  # `other` is kept, and so its id
         return self.once(id(other), make)[1]
 
     def reorder(self, rows: Tensor) -> Prepared:
@@ -170,14 +197,27 @@ class Prepared(Mask, Cache, Keeper):
             if isinstance(value, Tensor):
                 made.kept[key] = pick_rows(value, rows)
             elif isinstance(key, torch.dtype):
-                made.kept[key] = tuple(one if one is None else pick_rows(one, rows) for one in value)
+                made.kept[key] = tuple(
+                    one if one is None else pick_rows(one, rows) for one in value
+                )
         made.mask = self._reorder(self.mask, rows)
         return made
 
     def _reorder(self, mask: Mask, rows: Tensor) -> Mask:
-        if not mask.computed:  # dense: only the answers, not the tensors of a mask, are known to have the batch first
-            return Matrix(pick_rows(self.allowed() if mask is self.mask else mask.dense(*self.sizes, self.device), rows))
-        return type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows)) if isinstance(mask, Pair) else mask
+        if (
+            not mask.computed
+        ):  # dense: only the answers, not the tensors of a mask, are known to have the batch first
+            return Matrix(
+                pick_rows(
+                    self.allowed() if mask is self.mask else mask.dense(*self.sizes, self.device),
+                    rows,
+                )
+            )
+        return (
+            type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows))
+            if isinstance(mask, Pair)
+            else mask
+        )
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         self.mask.check(batch, heads, queries, keys)
@@ -202,7 +242,9 @@ def booleans(answer: Any, mask: Mask) -> Tensor:
     """What a predicate answered; numbers are refused, since 2 and −1 have no truth that all backends agree on."""
     if not isinstance(answer, Tensor) or answer.dtype != torch.bool:
         kind = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
-        raise SaccadeError(f"{mask!r} answered with {kind}, expected booleans; compare, as in `j <= i`")
+        raise SaccadeError(
+            f"{mask!r} answered with {kind}, expected booleans; compare, as in `j <= i`"
+        )
     return answer
 
 
@@ -221,7 +263,9 @@ class Where(Mask):
 
     def __init__(self, predicate: Predicate) -> None:
         if not callable(predicate):
-            raise SaccadeError(f"expected a function of (b, h, i, j), got {predicate!r}; for a 0/1 matrix use masks.matrix")
+            raise SaccadeError(
+                f"expected a function of (b, h, i, j), got {predicate!r}; for a 0/1 matrix use masks.matrix"
+            )
         self.predicate = predicate
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -231,7 +275,9 @@ class Where(Mask):
             if "Boolean value of Tensor" not in str(error):
                 raise
             wrong = f"{self!r} asks whether a whole tensor is true"
-            raise SaccadeError(f"{wrong}; write & and | for `and` and `or`, ~ for `not`, and torch.where for `if`") from error
+            raise SaccadeError(
+                f"{wrong}; write & and | for `and` and `or`, ~ for `not`, and torch.where for `if`"
+            ) from error
 
     def __repr__(self) -> str:
         code = getattr(self.predicate, "__code__", None)
@@ -266,7 +312,9 @@ class Window(Mask):
     def __init__(self, left: Natural, right: Annotated[int | None, Range(0, 10**6)] = None) -> None:
         right = left if right is None else right
         if not isinstance(left, int) or not isinstance(right, int) or left < 0 or right < 0:
-            raise SaccadeError(f"a window must reach 0 or more positions to each side, got {left!r} and {right!r}")
+            raise SaccadeError(
+                f"a window must reach 0 or more positions to each side, got {left!r} and {right!r}"
+            )
         self.left, self.right = left, right
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -274,7 +322,11 @@ class Window(Mask):
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         ahead = columns - rows[:, None]
-        return (ahead > -self.left - size) & (ahead < self.right + size) if type(self) is Window else None
+        return (
+            (ahead > -self.left - size) & (ahead < self.right + size)
+            if type(self) is Window
+            else None
+        )
 
 
 class PerRow(Mask):
@@ -322,10 +374,14 @@ class Documents(PerRow):
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         super().check(batch, heads, queries, keys)
         if self.values.shape[1] < keys:
-            raise SaccadeError(f"document ids are given for {self.values.shape[1]} positions, got {keys} keys; give one per key")
+            raise SaccadeError(
+                f"document ids are given for {self.values.shape[1]} positions, got {keys} keys; give one per key"
+            )
 
 
-@table.add("blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1})
+@table.add(
+    "blocks", paper="Zaheer et al. 2020 (Big Bird)", example={"length": 16, "size": 2, "random": 1}
+)
 class Blocks(Mask):
     """Big Bird: a window of blocks, global blocks, random ones. ITC: the first (and `last`) of the blocks are global; ETC: `extra` tokens
     in front, which belong to no word and are not counted in `length`, are; an encoder puts them there. Each head of each layer draws its
@@ -345,10 +401,16 @@ class Blocks(Mask):
         n: int = 0,
     ) -> None:
         count, patterns = -(-length // max(size, 1)), heads if random else 1
-        if min(length, size) < 1 or min(window, globals, random, last, extra) < 0 or count**2 * patterns > MOST_BLOCKS**2:
+        if (
+            min(length, size) < 1
+            or min(window, globals, random, last, extra) < 0
+            or count**2 * patterns > MOST_BLOCKS**2
+        ):
             got = f"blocks of {size} over {length} positions with window {window}, globals {globals} and {last}, random {random}"
             most = f"at most {math.isqrt(MOST_BLOCKS**2 // max(patterns, 1)):,} blocks"
-            raise SaccadeError(f"{got}; size and length must be positive, the rest not negative, {most}")
+            raise SaccadeError(
+                f"{got}; size and length must be positive, the rest not negative, {most}"
+            )
         at = np.arange(count)
         ends = (at < globals) | (at >= count - last)
         known = (np.abs(at[:, None] - at[None]) <= window) | ends | ends[:, None]
@@ -356,14 +418,24 @@ class Blocks(Mask):
         for head in range(patterns if random else 0):
             generator = np.random.Generator(np.random.PCG64([seed, n, head]))
             for row in range(globals, count - last):
-                allowed[head, row, generator.permutation(np.flatnonzero(~known[row]))[:random]] = True
+                allowed[head, row, generator.permutation(np.flatnonzero(~known[row]))[:random]] = (
+                    True
+                )
         if extra:
             allowed = np.pad(allowed, ((0, 0), (1, 0), (1, 0)), constant_values=True)
-        self.values, self.size, self.extra = torch.from_numpy(allowed), size, extra  # values: H|1, blocks, blocks
+        self.values, self.size, self.extra = (
+            torch.from_numpy(allowed),
+            size,
+            extra,
+        )  # values: H|1, blocks, blocks
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         rows, columns = self.block(i), self.block(j)
-        return self.values[0][rows, columns] if len(self.values) == 1 else self.values[h, rows, columns]
+        return (
+            self.values[0][rows, columns]
+            if len(self.values) == 1
+            else self.values[h, rows, columns]
+        )
 
     def block(self, at: Tensor) -> Tensor:
         """The block of a position; the extra tokens are one block in front of the others."""
@@ -375,17 +447,25 @@ class Blocks(Mask):
         found = np.pad(self.values.cpu().numpy(), ((0, 0), (0, 1), (0, 1)))
         for starts in (rows, columns):
             # the first of the mask's own blocks, and the one after the last
-            edges = self.block(torch.from_numpy(np.stack([starts, starts + size - 1], 1))).numpy() + np.array([0, 1])
-            found = np.logical_or.reduceat(found, edges.ravel().clip(max=self.values.shape[1]), 1)[:, ::2].swapaxes(1, 2)
+            edges = self.block(
+                torch.from_numpy(np.stack([starts, starts + size - 1], 1))
+            ).numpy() + np.array([0, 1])
+            found = np.logical_or.reduceat(found, edges.ravel().clip(max=self.values.shape[1]), 1)[
+                :, ::2
+            ].swapaxes(1, 2)
         return found[0] if len(found) == 1 else found
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         patterns, count, _ = self.values.shape
         covered = (count - 1 if self.extra else count) * self.size + self.extra
         if keys > covered:
-            raise SaccadeError(f"the block mask covers {covered} positions, got {keys}; raise `length`")
+            raise SaccadeError(
+                f"the block mask covers {covered} positions, got {keys}; raise `length`"
+            )
         if patterns not in (1, heads):
-            raise SaccadeError(f"the block mask draws blocks for {patterns} heads, got {heads}; build it with heads={heads}")
+            raise SaccadeError(
+                f"the block mask draws blocks for {patterns} heads, got {heads}; build it with heads={heads}"
+            )
 
 
 @table.add("top-blocks", paper="Lu et al. 2025 (MoBA)", example={"size": 2, "count": 1})
@@ -407,7 +487,9 @@ class TopBlocks(Mask):
             fit = (query @ means.transpose(-2, -1)).detach()  # B H Q blocks
             fit = fit.masked_fill(torch.arange(whole, device=key.device) >= at, float("-inf"))
             best = fit.topk(min(self.count, whole), -1)
-            chosen = torch.zeros_like(fit, dtype=torch.bool).scatter(-1, best.indices, best.values.isfinite())
+            chosen = torch.zeros_like(fit, dtype=torch.bool).scatter(
+                -1, best.indices, best.values.isfinite()
+            )
             chosen = torch.nn.functional.pad(chosen, (0, -(-keys // size) - whole))
             allowed = allowed | chosen[..., block]
         return Matrix(allowed) & Causal()
@@ -422,23 +504,36 @@ class Matrix(Mask):
     def __init__(self, allowed: Tensor | Sequence[Sequence[int]]) -> None:
         values = as_tensor(allowed, "a mask")
         if values.dim() not in (2, 3, 4):
-            raise SaccadeError(f"a mask must be Q × K, H × Q × K or B × H × Q × K, got shape {tuple(values.shape)}")
+            raise SaccadeError(
+                f"a mask must be Q × K, H × Q × K or B × H × Q × K, got shape {tuple(values.shape)}"
+            )
         if values.is_floating_point() or values.is_complex():
-            raise SaccadeError("a mask must be booleans or 0/1 integers (1 = may attend), got floating-point numbers")
+            raise SaccadeError(
+                "a mask must be booleans or 0/1 integers (1 = may attend), got floating-point numbers"
+            )
         self.shape = (1,) * (4 - values.dim()) + tuple(values.shape)  # B H Q K
-        self.values = values.bool().view([size for size in self.shape[:3] if size > 1] + [self.shape[3]])
+        self.values = values.bool().view(
+            [size for size in self.shape[:3] if size > 1] + [self.shape[3]]
+        )
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         indices = (b, h, i - (self.shape[3] - self.shape[2]))
-        return self.values[*(index for index, size in zip(indices, self.shape, strict=False) if size > 1), j]
+        return self.values[
+            *(index for index, size in zip(indices, self.shape, strict=False) if size > 1), j
+        ]
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         of, planes, rows, columns = self.shape
         if of not in (1, batch) or planes not in (1, heads):
             got = f"got batch {batch} and {heads} heads"
-            raise SaccadeError(f"the mask is for batch {of} and {planes} heads, {got}; give 1 for all")
+            raise SaccadeError(
+                f"the mask is for batch {of} and {planes} heads, {got}; give 1 for all"
+            )
         # A square matrix over more positions than there are is read from its first position on.
-        if not (columns == keys and rows in (1, queries)) and not rows == columns >= keys >= queries:
+        if (
+            not (columns == keys and rows in (1, queries))
+            and not rows == columns >= keys >= queries
+        ):
             got = f"the mask is {rows} × {columns}, the scores are {queries} × {keys}"
             raise SaccadeError(f"{got}; give one row per query, one column per key")
 
@@ -475,7 +570,11 @@ class Both(Pair):
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
         one, two = self.first.causal_and_keys(), self.second.causal_and_keys()
-        return None if one is None or two is None or type(self) is not Both else (one[0] or two[0], one[1] & two[1])
+        return (
+            None
+            if one is None or two is None or type(self) is not Both
+            else (one[0] or two[0], one[1] & two[1])
+        )
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
@@ -512,14 +611,14 @@ class Not(Pair):
 def how_to_make(given: object) -> str:
     """The way out where something else is given for a mask."""
     predicate = callable(given) and not isinstance(given, Tensor)
-    return (
-        f"make one with saccade.masks, such as {'masks.where(function)' if predicate else 'masks.matrix(allowed) of 0/1 numbers'}"
-    )
+    return f"make one with saccade.masks, such as {'masks.where(function)' if predicate else 'masks.matrix(allowed) of 0/1 numbers'}"
 
 
 def check_mask(given: object) -> Mask:
     if not isinstance(given, Mask):
-        raise SaccadeError(f"a mask is combined with another mask, got {type(given).__name__}; {how_to_make(given)}")
+        raise SaccadeError(
+            f"a mask is combined with another mask, got {type(given).__name__}; {how_to_make(given)}"
+        )
     return given
 
 
@@ -536,7 +635,9 @@ def as_tensor(values: Any, what: str) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise SaccadeError(f"{what} must be a tensor, or lists of equal lengths, got {type(values).__name__}") from None
+        raise SaccadeError(
+            f"{what} must be a tensor, or lists of equal lengths, got {type(values).__name__}"
+        ) from None
 
 
 # the names by which people write them: masks.causal() & masks.padding(lengths)

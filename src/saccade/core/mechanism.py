@@ -51,10 +51,17 @@ class Mechanism(nn.Module):
         position: Position | None = None,
     ) -> None:
         super().__init__()
-        for part, kind in ((score, Score), (normalize, Normalizer), (mask, Mask), (position, Position)):
+        for part, kind in (
+            (score, Score),
+            (normalize, Normalizer),
+            (mask, Mask),
+            (position, Position),
+        ):
             if part is not None and not isinstance(part, kind):
                 name = kind.__name__
-                raise SaccadeError(f"expected a {name} object, got {part!r}; build one from saccade.core.{name.lower()}s")
+                raise SaccadeError(
+                    f"expected a {name} object, got {part!r}; build one from saccade.core.{name.lower()}s"
+                )
         self.score = ScaledDot() if score is None else score
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = Full() if mask is None else mask
@@ -66,16 +73,27 @@ class Mechanism(nn.Module):
     @property
     def uses_positions(self) -> bool:
         position = self.position
-        return type(position) is not NoPosition and (position.encodes or position.biases or position.adds_values)
+        return type(position) is not NoPosition and (
+            position.encodes or position.biases or position.adds_values
+        )
 
-    def prepare(self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None) -> Ready:
+    def prepare(
+        self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None
+    ) -> Ready:
         """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … by default; `heads`: those of the queries, where more."""
         score, position = self.score, self.position
         if heads is not None and k.shape[1] != heads and next(score.parameters(), None) is not None:
             k = k.repeat_interleave(heads // k.shape[1], 1)
         if type(position) is not NoPosition and position.encodes:
-            positions = Positions.line(k.shape[-2], k.shape[-2], k.device) if positions is None else positions
-            k, v = position.encode(k, positions.j, positions), position.encode_values(v, positions.j, positions)
+            positions = (
+                Positions.line(k.shape[-2], k.shape[-2], k.device)
+                if positions is None
+                else positions
+            )
+            k, v = (
+                position.encode(k, positions.j, positions),
+                position.encode_values(v, positions.j, positions),
+            )
         return Ready(score.key(k), v)
 
     def extra_repr(self) -> str:

@@ -50,7 +50,13 @@ def count(scores: Tensor, hidden: Tensor | None) -> Tensor:
     """How many keys each row may attend to, 1 for a row that may attend to none."""
     if hidden is None:
         return scores.new_full((), scores.shape[-1])
-    return (~hidden).expand(*hidden.shape[:-1], scores.shape[-1]).sum(-1, keepdim=True).clamp_min(1).to(scores.dtype)
+    return (
+        (~hidden)
+        .expand(*hidden.shape[:-1], scores.shape[-1])
+        .sum(-1, keepdim=True)
+        .clamp_min(1)
+        .to(scores.dtype)
+    )
 
 
 @table.add("softmax", paper="Bahdanau et al. 2015")
@@ -110,7 +116,9 @@ class Sigmoid(Pointwise):
     """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        return (scores - count(scores, hidden).log()).sigmoid() if self.by_count else scores.sigmoid()
+        return (
+            (scores - count(scores, hidden).log()).sigmoid() if self.by_count else scores.sigmoid()
+        )
 
 
 @table.add("sum", paper="Katharopoulos et al. 2020")
@@ -119,7 +127,9 @@ class Sum(Normalizer):
 
     def mismatch(self, score: Score, position: Position) -> str | None:
         way_out = "use a kernel score such as elu-kernel and a position that adds no bias, or the normalizer softmax"
-        wrong = f"the normalizer `sum` divides by the sum of scores that are never negative; {way_out}"
+        wrong = (
+            f"the normalizer `sum` divides by the sum of scores that are never negative; {way_out}"
+        )
         return None if score.kernel and not position.biases else wrong
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
@@ -136,7 +146,9 @@ class Entmax(Normalizer):
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden position is below any support.
         known, floor = scores.detach(), torch.finfo(scores.dtype).min
-        shifted = scores - (known if hidden is None else known.masked_fill(hidden, floor)).amax(-1, keepdim=True)
+        shifted = scores - (known if hidden is None else known.masked_fill(hidden, floor)).amax(
+            -1, keepdim=True
+        )
         return self.project(shifted if hidden is None else shifted.masked_fill(hidden, -1e4))
 
     def project(self, scores: Tensor) -> Tensor:
@@ -164,7 +176,9 @@ class Sparsemax(Entmax):
         thresholds = (values.cumsum(-1) - 1) / rank
         above = (scores - last(thresholds, values > thresholds)).relu()
         support = above > 0
-        moved = (above.sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True)  # 0, but for its gradient
+        moved = (above.sum(-1, keepdim=True) - 1) / support.sum(
+            -1, keepdim=True
+        )  # 0, but for its gradient
         return above - torch.where(support, moved - moved.detach(), 0.0)
 
 
@@ -181,7 +195,9 @@ class Entmax15(Entmax):
         support, squares = root > 0, root.square()
         size, mean = support.sum(-1, keepdim=True), root.sum(-1, keepdim=True)
         mean = mean / size
-        moved = mean - ((1 - squares.sum(-1, keepdim=True)) / size + mean.square()).sqrt()  # 0, but for its gradient
+        moved = (
+            mean - ((1 - squares.sum(-1, keepdim=True)) / size + mean.square()).sqrt()
+        )  # 0, but for its gradient
         moved = moved - moved.detach()
         return squares - 2 * moved * root + torch.where(support, moved.square(), 0.0)
 
@@ -219,9 +235,15 @@ class Hard(Normalizer):
         super().__init__()
         self.reward, self.baseline, self.entropy = reward, baseline, entropy
         self.soft, self.warmup, self.discount, self.expected = soft, warmup, discount, expected
-        self.register_buffer("mean_loss", torch.zeros(()))  # a moving average of the loss per token, times …
-        self.register_buffer("mean_weight", torch.zeros(()))  # … the weight of all batches so far: at first 0, then up to 1
-        self.register_buffer("share", torch.tensor(soft), persistent=False)  # of rows that read softly, at this update
+        self.register_buffer(
+            "mean_loss", torch.zeros(())
+        )  # a moving average of the loss per token, times …
+        self.register_buffer(
+            "mean_weight", torch.zeros(())
+        )  # … the weight of all batches so far: at first 0, then up to 1
+        self.register_buffer(
+            "share", torch.tensor(soft), persistent=False
+        )  # of rows that read softly, at this update
 
     def extra_repr(self) -> str:
         terms = f"reward={self.reward}, baseline={self.baseline}, entropy={self.entropy}"
@@ -241,13 +263,21 @@ class Hard(Normalizer):
         if self.expected and not self.training:
             return softmax_rows(scores, hidden)
         with torch.no_grad():
-            at = self.largest(scores + gumbel(scores) if self.training else scores, hidden).unsqueeze(-1)
+            at = self.largest(
+                scores + gumbel(scores) if self.training else scores, hidden
+            ).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)
-        return self.leave(weights, scores, hidden, at) if self.training and auxiliary_losses.collecting() else weights
+        return (
+            self.leave(weights, scores, hidden, at)
+            if self.training and auxiliary_losses.collecting()
+            else weights
+        )
 
     def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, at: Tensor) -> Tensor:
         """The weights (B H Q K), softmax(s) in some rows; log p of the sampled positions and the entropies are left for the loss."""
-        log_p = (scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)).log_softmax(-1)
+        log_p = (
+            scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        ).log_softmax(-1)
         chosen, p = log_p.gather(-1, at).squeeze(-1), log_p.exp()
         entropy = -(p * (log_p if hidden is None else log_p.masked_fill(hidden, 0.0))).sum(-1)
         if hidden is not None:
@@ -255,13 +285,19 @@ class Hard(Normalizer):
             chosen, entropy = chosen.masked_fill(nowhere, 0.0), entropy.masked_fill(nowhere, 0.0)
         sampled = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
         if self.soft or self.warmup:
-            draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share  # noqa: E731
-            sampled = auxiliary_losses.drawn_once(("soft", len(scores)), draw)  # one row is read in one way in the whole model
+            draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share
+            sampled = auxiliary_losses.drawn_once(
+                ("soft", len(scores)), draw
+            )  # one row is read in one way in the whole model
             chosen = chosen * sampled.view(-1, 1, 1)
             weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
-        return auxiliary_losses.leave_sample(weights, auxiliary_losses.Sample(self, chosen.sum(1), entropy.sum(1), sampled))
+        return auxiliary_losses.leave_sample(
+            weights, auxiliary_losses.Sample(self, chosen.sum(1), entropy.sum(1), sampled)
+        )
 
-    def estimate(self, samples: Sequence[auxiliary_losses.Sample], losses: Tensor, counted: Tensor) -> Tensor:
+    def estimate(
+        self, samples: Sequence[auxiliary_losses.Sample], losses: Tensor, counted: Tensor
+    ) -> Tensor:
         """Σ λ_r (L − b) log p(position) − λ_e H, the first with the value 0: its gradient is, in the mean over all samples, that of the
         expected loss (Williams 1992; Xu et al. 2015, eq. 12).
 
@@ -270,15 +306,26 @@ class Hard(Normalizer):
         use that of rank 0, of FSDP each its own.
         """
         losses = losses.detach()
-        usual = self.mean_loss / self.mean_weight.clamp_min(torch.finfo(self.mean_weight.dtype).tiny)
+        usual = self.mean_loss / self.mean_weight.clamp_min(
+            torch.finfo(self.mean_weight.dtype).tiny
+        )
         above = torch.where(counted, losses - usual, 0.0)
         sizes = [one.log_prob.shape for one in samples]
-        (rows, outputs), ends = losses.shape, [one.first + size[1] for one, size in zip(samples, sizes, strict=True)]
+        (rows, outputs), ends = (
+            losses.shape,
+            [one.first + size[1] for one, size in zip(samples, sizes, strict=True)],
+        )
         if all(one.in_order for one in samples) and max(ends) == outputs and sizes[0][0] == rows:
             spans = [slice(one.first, end) for one, end in zip(samples, ends, strict=True)]
             at = torch.arange(outputs, device=losses.device)
-            later = above @ (self.discount ** (at.unsqueeze(1) - at).clamp_min(0)).to(above.dtype).tril()
-            gain, share = torch.cat([later[:, span] for span in spans], 1), torch.cat([counted[:, span] for span in spans], 1)
+            later = (
+                above
+                @ (self.discount ** (at.unsqueeze(1) - at).clamp_min(0)).to(above.dtype).tril()
+            )
+            gain, share = (
+                torch.cat([later[:, span] for span in spans], 1),
+                torch.cat([counted[:, span] for span in spans], 1),
+            )
         else:
             queries = sum(size.numel() for size in sizes) // rows
             gain, share = above.sum(1, keepdim=True), counted.sum(1, keepdim=True) / queries
@@ -287,13 +334,18 @@ class Hard(Normalizer):
             for some in ([one.log_prob for one in samples], [one.entropy for one in samples])
         )
         self.follow(losses, counted & samples[0].rows.view(rows, -1).any(1, keepdim=True))
-        return self.reward * (gain * (log_prob - log_prob.detach())).sum() - self.entropy * (share * entropy).sum()
+        return (
+            self.reward * (gain * (log_prob - log_prob.detach())).sum()
+            - self.entropy * (share * entropy).sum()
+        )
 
     @torch.no_grad()
     def follow(self, losses: Tensor, counted: Tensor) -> None:
         """Moves the baseline towards a batch's loss per token; a batch in which nothing was sampled moves nothing."""
         count = counted.sum()
         step = ((1 - self.baseline) * (count > 0)).to(self.mean_loss.dtype)
-        mean = (torch.where(counted, losses, 0.0).sum() / count.clamp_min(1)).to(self.mean_loss.dtype)
+        mean = (torch.where(counted, losses, 0.0).sum() / count.clamp_min(1)).to(
+            self.mean_loss.dtype
+        )
         self.mean_loss.lerp_(mean, step)
         self.mean_weight.lerp_(torch.ones_like(step), step)

@@ -23,7 +23,9 @@ from .cache import Keeper
 from .initialization import drawn
 from .tracing import may_read
 
-table: Table[type[Position]] = Table("positions", "position", facts=("dim", "dim_values", "heads", "causal"))
+table: Table[type[Position]] = Table(
+    "positions", "position", facts=("dim", "dim_values", "heads", "causal")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +40,24 @@ class Positions(Keeper):
     kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def line(queries: int, keys: int, device: torch.device | str = "cpu", relation: Tensor | None = None) -> Positions:
+    def line(
+        queries: int, keys: int, device: torch.device | str = "cpu", relation: Tensor | None = None
+    ) -> Positions:
         """0, 1, 2 … for the keys. The last query is at the last key: of more queries than keys, the first are at −1, −2 …"""
         j = torch.arange(keys, device=device)
         i = j if queries == keys else torch.arange(keys - queries, keys, device=device)
         return Positions(i, j, relation, in_line=True)
 
     @staticmethod
-    def same(at: Tensor | None, relation: Tensor | None, count: int, device: torch.device) -> Positions:
+    def same(
+        at: Tensor | None, relation: Tensor | None, count: int, device: torch.device
+    ) -> Positions:
         """Of self-attention over `count` tokens: at 0, 1, 2 …, or at the given positions (N or B N)."""
-        return Positions.line(count, count, device, relation) if at is None else Positions(at, at, relation)
+        return (
+            Positions.line(count, count, device, relation)
+            if at is None
+            else Positions(at, at, relation)
+        )
 
     @property
     def distance(self) -> Tensor:
@@ -66,18 +76,26 @@ class Position(nn.Module):
     first_layer_only = False  # in a stack, only the first block has it
     absolute = False  # knows where a text begins, so that a part of one cannot be read without what came before
     needs_relation = False  # asks for `Positions.relation`
-    bias_of_pairs = False  # its bias is one for all texts where their positions and relation are the same
+    bias_of_pairs = (
+        False  # its bias is one for all texts where their positions and relation are the same
+    )
     shared = False  # all blocks of a stack have the same one, with the same parameters
     heads: int | None = None  # the number of heads it is made for, where it has something per head
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "bias_at" in vars(cls) and "bias" not in vars(cls):  # it would hold on some backends alone
-            raise SaccadeError(f"{cls.__name__} defines `bias_at` without `bias`, which is the definition; override both")
+        if "bias_at" in vars(cls) and "bias" not in vars(
+            cls
+        ):  # it would hold on some backends alone
+            raise SaccadeError(
+                f"{cls.__name__} defines `bias_at` without `bias`, which is the definition; override both"
+            )
 
     @property
     def encodes(self) -> bool:
-        return any(overrides(self, name, Position) for name in ("encode", "encode_query", "encode_values"))
+        return any(
+            overrides(self, name, Position) for name in ("encode", "encode_query", "encode_values")
+        )
 
     @property
     def biases(self) -> bool:
@@ -86,7 +104,9 @@ class Position(nn.Module):
     @property
     def biases_by_position(self) -> bool:
         """Whether `bias_at` gives what `bias` does: both come from one class, and nothing replaced one of them alone."""
-        owners = [next(c for c in type(self).__mro__ if name in vars(c)) for name in ("bias", "bias_at")]
+        owners = [
+            next(c for c in type(self).__mro__ if name in vars(c)) for name in ("bias", "bias_at")
+        ]
         return owners[0] is owners[1] is not Position and not {"bias", "bias_at"} & set(vars(self))
 
     @property
@@ -141,17 +161,27 @@ class Rotary(Position):
         if which is None or overrides(self, "angles", Rotary):
             cos, sin = self.angles(at, half, x.dtype)
         else:
-            cos, sin = positions.once((which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype))
+            cos, sin = positions.once(
+                (which, self.base, half, x.dtype), lambda: self.angles(at, half, x.dtype)
+            )
         rotated = kernels.rotate(x, cos, sin)
         if rotated is not None:
             return rotated
         left, right = x.chunk(2, -1)
-        return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
+        return torch.cat(
+            [
+                torch.addcmul(left * cos, right, sin, value=-1),
+                torch.addcmul(left * sin, right, cos),
+            ],
+            -1,
+        )
 
     def angles(self, at: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of each position's angles: N half, or B 1 N half."""
         speed = self.base ** (-torch.arange(half, device=at.device, dtype=torch.float64) / half)
-        angle = at.unsqueeze(-1).to(torch.float64) * speed  # float64: position 100,000 still gets the right angle
+        angle = (
+            at.unsqueeze(-1).to(torch.float64) * speed
+        )  # float64: position 100,000 still gets the right angle
         angle = angle if at.dim() == 1 else angle.unsqueeze(-3)
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
@@ -171,7 +201,9 @@ class Added(Position):
             added = sinusoid(at, x.shape[-1], dtype=x.dtype)
         else:
             check_within(at, self.vectors.shape[0])
-            added = F.embedding(at, self.vectors)  # unlike an index, it takes no position from the table's end
+            added = F.embedding(
+                at, self.vectors
+            )  # unlike an index, it takes no position from the table's end
         return x + (added if at.dim() == 1 else added.unsqueeze(-3)).to(x.dtype)
 
     def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
@@ -193,7 +225,9 @@ class Alibi(Position):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        dtype = torch.promote_types(q.dtype, torch.float32)  # 16 bits count exactly to 2,048, or 256, alone
+        dtype = torch.promote_types(
+            q.dtype, torch.float32
+        )  # 16 bits count exactly to 2,048, or 256, alone
         distance = positions.distance.abs().to(dtype)
         distance = distance if distance.dim() == 2 else distance.unsqueeze(1)
         return -self.slopes.to(dtype)[:, None, None] * distance
@@ -231,7 +265,9 @@ class T5Buckets(Position):
     ) -> None:
         super().__init__()
         if buckets < 4 or max_distance <= buckets:
-            raise SaccadeError(f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}")
+            raise SaccadeError(
+                f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}"
+            )
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
         self.both_sides, self.shared = not causal if both_sides is None else both_sides, shared
         self.table = drawn(buckets, heads, std=0.02)
@@ -246,7 +282,11 @@ class T5Buckets(Position):
         else:
             far = (-distance).clamp_min(0)
         exact = buckets // 2
-        spread = (far.clamp_min(1).float() / exact).log() / math.log(self.max_distance / exact) * (buckets - exact)
+        spread = (
+            (far.clamp_min(1).float() / exact).log()
+            / math.log(self.max_distance / exact)
+            * (buckets - exact)
+        )
         return base + torch.where(far < exact, far, (exact + spread.long()).clamp_max(buckets - 1))
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
@@ -267,14 +307,25 @@ class Shaw(Position):
 
     least = -1  # the least distance is this times `max_distance`
 
-    def __init__(self, dim: int, max_distance: Positive = 16, values: bool = True, dim_values: int | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        max_distance: Positive = 16,
+        values: bool = True,
+        dim_values: int | None = None,
+    ) -> None:
         super().__init__()
         if max_distance < 1:
             raise SaccadeError(f"max_distance must be at least 1, got {max_distance}")
         self.max_distance = max_distance
-        distances, width = max_distance + 1 - self.least * max_distance, dim if dim_values is None else dim_values
+        distances, width = (
+            max_distance + 1 - self.least * max_distance,
+            dim if dim_values is None else dim_values,
+        )
         self.keys = nn.Parameter(torch.randn(distances, dim) / math.sqrt(dim))
-        self.value_vectors = nn.Parameter(torch.randn(distances, width) / math.sqrt(width)) if values else None
+        self.value_vectors = (
+            nn.Parameter(torch.randn(distances, width) / math.sqrt(width)) if values else None
+        )
 
     @property
     def adds_values(self) -> bool:
@@ -286,7 +337,9 @@ class Shaw(Position):
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if q.shape[-1] != self.keys.shape[1]:
             wanted, got = self.keys.shape[1], q.shape[-1]
-            raise SaccadeError(f"the position expects queries of width {wanted}, got {got}; build it with that dim")
+            raise SaccadeError(
+                f"the position expects queries of width {wanted}, got {got}; build it with that dim"
+            )
         q = q.float() if q.dtype is torch.float16 else q  # a score may be larger than 65,504
         # B H Q R: one score per distance, not one vector per pair
         by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))
@@ -296,7 +349,9 @@ class Shaw(Position):
         if self.value_vectors is None:
             return None
         by_distance = weights.new_zeros(*weights.shape[:-1], self.value_vectors.shape[0])
-        by_distance = by_distance.scatter_add(-1, broadcast_index(self.index(positions), weights), weights)
+        by_distance = by_distance.scatter_add(
+            -1, broadcast_index(self.index(positions), weights), weights
+        )
         return by_distance @ self.value_vectors.to(weights.dtype)
 
 
@@ -310,16 +365,26 @@ class SyntaxDistance(Shaw):
     needs_relation = True
 
     def __init__(
-        self, dim: int, max_distance: Positive = 16, values: bool = True, dim_values: int | None = None, signed: bool = False
+        self,
+        dim: int,
+        max_distance: Positive = 16,
+        values: bool = True,
+        dim_values: int | None = None,
+        signed: bool = False,
     ) -> None:
         self.signed, self.least = signed, -1 if signed else 0
         super().__init__(dim, max_distance, values, dim_values)
 
     def index(self, positions: Positions) -> Tensor:
         if positions.relation is None:
-            raise SaccadeError("syntax positions need parse trees; pass `Positions.line(Q, K, relation=tree_distances(heads))`")
+            raise SaccadeError(
+                "syntax positions need parse trees; pass `Positions.line(Q, K, relation=tree_distances(heads))`"
+            )
         steps = positions.relation if self.signed else positions.relation.abs()
-        return steps.clamp(self.least * self.max_distance, self.max_distance) - self.least * self.max_distance
+        return (
+            steps.clamp(self.least * self.max_distance, self.max_distance)
+            - self.least * self.max_distance
+        )
 
 
 def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
@@ -335,18 +400,30 @@ def check_within(at: Tensor, size: int) -> None:
     first, last = int(at.min()), int(at.max())
     if last >= size:
         wrong = f"position {last} is beyond the learned table of {size}"
-        raise SaccadeError(f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions")
+        raise SaccadeError(
+            f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions"
+        )
     if first < 0:
-        raise SaccadeError(f"position {first} is before the learned table of {size} begins; pass Positions(i, j) from 0 on")
+        raise SaccadeError(
+            f"position {first} is before the learned table of {size} begins; pass Positions(i, j) from 0 on"
+        )
 
 
-def sinusoid(at: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None) -> Tensor:
+def sinusoid(
+    at: Tensor, dim: int, base: float = 10000.0, dtype: torch.dtype | None = None
+) -> Tensor:
     """p_t = [sin(t ω_0), cos(t ω_0), sin(t ω_1), …] with ω_k = base^(−2k/dim).
 
     Some slides start at k = 1 and end at k = d/2; Vaswani et al. and this start at k = 0, so that the first frequency is 1.
     """
     if dim % 2:
-        raise SaccadeError(f"sinusoidal positions are pairs of sine and cosine and need an even width, got {dim}; change dim")
+        raise SaccadeError(
+            f"sinusoidal positions are pairs of sine and cosine and need an even width, got {dim}; change dim"
+        )
     speed = base ** (-torch.arange(0, dim, 2, device=at.device, dtype=torch.float64) / dim)
     angle = at.unsqueeze(-1).to(torch.float64) * speed
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(torch.get_default_dtype() if dtype is None else dtype)
+    return (
+        torch.stack([angle.sin(), angle.cos()], -1)
+        .flatten(-2)
+        .to(torch.get_default_dtype() if dtype is None else dtype)
+    )

@@ -11,7 +11,10 @@ from .masks import Causal, Full, Mask
 from .mechanism import Mechanism, Ready
 from .positions import Positions
 
-HUGE, PART = 2**26, 2**23  # numbers of all scores from which on they are computed in parts, and of a part
+HUGE, PART = (
+    2**26,
+    2**23,
+)  # numbers of all scores from which on they are computed in parts, and of a part
 
 
 class Shifted(Mask):
@@ -24,7 +27,9 @@ class Shifted(Mask):
     def given(self, query: Tensor, key: Tensor) -> Mask:
         if not self.inner.computed:
             return self
-        pad = nn.functional.pad(query, (0, 0, 0, self.back))  # so that these queries are where they were
+        pad = nn.functional.pad(
+            query, (0, 0, 0, self.back)
+        )  # so that these queries are where they were
         return Shifted(self.inner.given(pad, key), self.back)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -33,7 +38,11 @@ class Shifted(Mask):
 
 def is_huge(call: Call) -> bool:
     """Whether a call on a CPU, without gradients, would need more memory at once than its parts do."""
-    if torch.is_grad_enabled() or not call.query.is_cpu or math.prod(call.sizes) * width_of(call) <= HUGE:
+    if (
+        torch.is_grad_enabled()
+        or not call.query.is_cpu
+        or math.prod(call.sizes) * width_of(call) <= HUGE
+    ):
         return False
     mask = call.mask.mask
     fused = call.score.dot and type(mask) in (Full, Causal) and call.positions is None
@@ -45,7 +54,13 @@ def width_of(call: Call) -> int:
     return 1 if call.score.dot else call.key.shape[-1]
 
 
-def in_parts(call: Call, call_of: Callable[..., Call], ready: Ready, mechanism: Mechanism, positions: Positions | None) -> Tensor:
+def in_parts(
+    call: Call,
+    call_of: Callable[..., Call],
+    ready: Ready,
+    mechanism: Mechanism,
+    positions: Positions | None,
+) -> Tensor:
     """The output of a call, some queries at a time; `call_of` makes the call of a part."""
     (batch, heads, queries, keys), mask = call.sizes, call.mask.mask
     plain = Mechanism(mechanism.score, mechanism.normalize, None, mechanism.position)
@@ -54,5 +69,9 @@ def in_parts(call: Call, call_of: Callable[..., Call], ready: Ready, mechanism: 
     for start in range(0, queries, step):
         cut = slice(start, min(start + step, queries))
         at = (positions or Positions.line(queries, keys, call.q.device)).rows(cut)
-        found.append(run(call_of(call.q[:, :, cut], ready, plain, Shifted(mask, queries - cut.stop), at, 0.0)))
+        found.append(
+            run(
+                call_of(call.q[:, :, cut], ready, plain, Shifted(mask, queries - cut.stop), at, 0.0)
+            )
+        )
     return torch.cat(found, 2)

@@ -49,7 +49,9 @@ class Site(nn.Module):
         seen = None
         if self.tape is not None:
             key = ready.key.detach() if ready.key.requires_grad else ready.key
-            seen = Look(mechanism, q.detach() if q.requires_grad else q, key, mask, positions, first, factor)
+            seen = Look(
+                mechanism, q.detach() if q.requires_grad else q, key, mask, positions, first, factor
+            )
             self.tape.append(seen)
         normalize = mechanism.normalize
         sampled = normalize.samples and normalize.training
@@ -64,9 +66,13 @@ class Site(nn.Module):
         output = eager.weighted_sum(call, weights if factor is None else weights * factor)
         if not (self.cross and auxiliary_losses.asks_weights()):
             return output
-        soft = Softmax()(scores, allowed) if sampled else weights  # a sample has no gradient, what it was sampled from has
+        soft = (
+            Softmax()(scores, allowed) if sampled else weights
+        )  # a sample has no gradient, what it was sampled from has
         values = (soft if factor is None else soft * factor).mean(1)
-        return auxiliary_losses.leave_weights(output, self, values, None if allowed is None else allowed.any(2).any(1), first)
+        return auxiliary_losses.leave_weights(
+            output, self, values, None if allowed is None else allowed.any(2).any(1), first
+        )
 
 
 def sites(model: nn.Module) -> dict[str, Site]:
@@ -75,10 +81,16 @@ def sites(model: nn.Module) -> dict[str, Site]:
 
 
 def sites_of(paths: dict[nn.Module, str]) -> dict[str, Site]:
-    return {path_of(path) or "attention": module for module, path in paths.items() if isinstance(module, Site)}
+    return {
+        path_of(path) or "attention": module
+        for module, path in paths.items()
+        if isinstance(module, Site)
+    }
 
 
-def paths_in(module: nn.Module, path: str = "", found: dict[nn.Module, str] | None = None) -> dict[nn.Module, str]:
+def paths_in(
+    module: nn.Module, path: str = "", found: dict[nn.Module, str] | None = None
+) -> dict[nn.Module, str]:
     """The paths of a module and of all inside it, each once: what `named_modules` gives, which takes twice as long."""
     found = {} if found is None else found
     found[module] = path
@@ -92,7 +104,11 @@ def paths_in(module: nn.Module, path: str = "", found: dict[nn.Module, str] | No
 
 def path_of(path: str) -> str:
     """A path in the model without the `_orig_mod` that torch.compile puts into it."""
-    return path if "_orig_mod" not in path else ".".join(part for part in path.split(".") if part != "_orig_mod")
+    return (
+        path
+        if "_orig_mod" not in path
+        else ".".join(part for part in path.split(".") if part != "_orig_mod")
+    )
 
 
 class Look:
@@ -108,7 +124,14 @@ class Look:
         first: int,
         factor: Tensor | None = None,
     ) -> None:
-        self.mechanism, self.q, self.key, self.mask, self.positions, self.first = mechanism, q, key, mask, positions, first
+        self.mechanism, self.q, self.key, self.mask, self.positions, self.first = (
+            mechanism,
+            q,
+            key,
+            mask,
+            positions,
+            first,
+        )
         self.factor = None if factor is None else factor.detach()
         self.kept: Tensor | None = None  # weights that were sampled, B H Q K
 
@@ -123,11 +146,17 @@ class Look:
         return self.q.shape[0], self.q.shape[1], self.q.shape[2], self.key.shape[2]
 
     @torch.no_grad()
-    def weights(self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Tensor:
+    def weights(
+        self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> Tensor:
         """Weights of the asked heads and rows (queries), all when not given: B × heads × rows × K. Holds what it returns and a chunk."""
         batch, n_heads, queries, keys = self.sizes
         asked = indices(rows, queries, "row")
-        chosen = None if heads is None else torch.tensor(indices(heads, n_heads, "head"), device=self.q.device)
+        chosen = (
+            None
+            if heads is None
+            else torch.tensor(indices(heads, n_heads, "head"), device=self.q.device)
+        )
         step = max(1, CHUNK_NUMBERS // (batch * n_heads * keys * self.numbers_per_score))
         parts = [self._rows(asked[at : at + step]) for at in range(0, len(asked), step)]
         parts = parts if chosen is None else [part.index_select(1, chosen) for part in parts]
@@ -143,15 +172,21 @@ class Look:
         positions = (self.positions or Positions.line(queries, keys, self.q.device)).rows(cut)
         whole = self.mechanism.mask if self.mask is None else self.mechanism.mask & self.mask
         mask = whole if last - first + 1 == queries else Shifted(whole, queries - 1 - last)
-        plain = Mechanism(self.mechanism.score, self.mechanism.normalize, None, self.mechanism.position)
+        plain = Mechanism(
+            self.mechanism.score, self.mechanism.normalize, None, self.mechanism.position
+        )
         if self.kept is not None:
             found = self.kept[:, :, cut]
         else:
-            found = eager.weights(call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0))
+            found = eager.weights(
+                call_of(self.q[:, :, cut], Ready(self.key, self.key), plain, mask, positions, 0.0)
+            )
         found = found if self.factor is None else found * self.factor[:, :, cut]
         if rows == list(range(first, last + 1)):
             return found
-        return found.index_select(2, torch.tensor([row - first for row in rows], device=found.device))
+        return found.index_select(
+            2, torch.tensor([row - first for row in rows], device=found.device)
+        )
 
 
 def indices(asked: Sequence[int] | None, size: int, what: str) -> list[int]:
@@ -174,7 +209,9 @@ class Looks:
     def __repr__(self) -> str:
         sizes = "×".join(map(str, self.calls[-1].sizes)) if self.calls else ""
         calls = (
-            "not called" if not self.calls else f"{len(self.calls)} call{'s' * (len(self.calls) > 1)}, the last B×H×Q×K = {sizes}"
+            "not called"
+            if not self.calls
+            else f"{len(self.calls)} call{'s' * (len(self.calls) > 1)}, the last B×H×Q×K = {sizes}"
         )
         return f"Looks({self.name}{', cross' * self.cross}: {calls})"
 
@@ -184,7 +221,9 @@ class Looks:
         found: list[list[Look]] = []
         rows: list[int] = []
         for call in self.calls:
-            at = next((n for n, count in enumerate(rows) if call.first and count == call.first), None)
+            at = next(
+                (n for n, count in enumerate(rows) if call.first and count == call.first), None
+            )
             if at is None:
                 found.append([])
                 rows.append(0)
@@ -193,19 +232,35 @@ class Looks:
             rows[at] += call.sizes[2]
         return found
 
-    def weights(self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Tensor:
+    def weights(
+        self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> Tensor:
         """B × heads × rows × K, steps of a decoder as rows, shorter rows ending in zeros; several passes are an axis in front."""
         if not self.calls:
-            raise SaccadeError(f"'{self.name}' was not called while the record was open; run the model inside the `with`")
+            raise SaccadeError(
+                f"'{self.name}' was not called while the record was open; run the model inside the `with`"
+            )
         each = self.passes
-        if len({(one[0].sizes[0], sum(call.sizes[2] for call in one), one[-1].sizes[3]) for one in each}) > 1:
+        if (
+            len(
+                {
+                    (one[0].sizes[0], sum(call.sizes[2] for call in one), one[-1].sizes[3])
+                    for one in each
+                }
+            )
+            > 1
+        ):
             one = f"seen['{self.name}'].calls[0].weights()"
-            raise SaccadeError(f"'{self.name}' saw batches of different sizes; look at one call: {one}")
+            raise SaccadeError(
+                f"'{self.name}' saw batches of different sizes; look at one call: {one}"
+            )
         found = [pass_weights(one, rows, heads) for one in each]
         return found[0] if len(found) == 1 else torch.stack(found)
 
 
-def pass_weights(calls: list[Look], rows: Sequence[int] | None, heads: Sequence[int] | None) -> Tensor:
+def pass_weights(
+    calls: list[Look], rows: Sequence[int] | None, heads: Sequence[int] | None
+) -> Tensor:
     """The weights of one pass."""
     if len(calls) == 1:
         return calls[0].weights(rows, heads)
@@ -234,7 +289,9 @@ def source_weights(seen: Seen) -> Tensor:
     """The mean weights of all attention to the source, over sites, heads and passes: B T N."""
     found = [site.weights().mean(-3) for site in seen.values() if site.cross]
     if not found:
-        raise SaccadeError("this model does not attend to the source, so it has no alignment; use a model with attention")
+        raise SaccadeError(
+            "this model does not attend to the source, so it has no alignment; use a model with attention"
+        )
     # a site that is called several times has an axis for its calls in front
     return torch.stack([one.mean(0) if one.dim() == 4 else one for one in found]).mean(0)
 
@@ -244,7 +301,10 @@ def stretched(weights: Tensor, rows: int, columns: int) -> Tensor:
     of a pooled key divided among the positions it was made from. As they are where nothing was shortened."""
     if weights.shape[-2:] == (rows, columns):
         return weights
-    row, column = (pooled_from(*sizes).to(weights.device) for sizes in zip((rows, columns), weights.shape[-2:], strict=True))
+    row, column = (
+        pooled_from(*sizes).to(weights.device)
+        for sizes in zip((rows, columns), weights.shape[-2:], strict=True)
+    )
     return weights[..., row, :][..., column] / torch.bincount(column)[column]
 
 

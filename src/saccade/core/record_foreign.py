@@ -32,7 +32,9 @@ class ForeignLook(Look):
 
     q: Tensor  # B H Q D
     k: InitVar[Tensor]  # B H' K D
-    masks: Sequence[Tensor | None] = ()  # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
+    masks: Sequence[
+        Tensor | None
+    ] = ()  # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
     visible: Callable[..., Tensor] | None = None  # b, h, i, j → whether query i may see key j
     scale: float | None = None
     softcap: float | None = None
@@ -54,7 +56,9 @@ class ForeignLook(Look):
 
     def follow(self, before: Look) -> None:
         """Where a cache has only grown, all steps share the last one's keys."""
-        if isinstance(before, ForeignLook) and torch.equal(self.key[:, :, : before.keys], before.key):
+        if isinstance(before, ForeignLook) and torch.equal(
+            self.key[:, :, : before.keys], before.key
+        ):
             before.shared[0] = self.key
             self.shared = before.shared
 
@@ -64,7 +68,10 @@ class ForeignLook(Look):
             return self.kept.index_select(2, i)
         batch, heads, _, keys = self.sizes
         precise = torch.promote_types(self.q.dtype, torch.float32)
-        key, scale = repeat_heads(self.key, heads).to(precise), self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        key, scale = (
+            repeat_heads(self.key, heads).to(precise),
+            self.q.shape[-1] ** -0.5 if self.scale is None else self.scale,
+        )
         scores = self.q.index_select(2, i).to(precise) @ key.mT * scale
         if self.softcap is not None:
             scores = (scores / self.softcap).tanh() * self.softcap
@@ -82,7 +89,9 @@ class ForeignLook(Look):
             scores = scores.masked_fill(one, -torch.inf)
         empty = (scores == -torch.inf).all(-1, keepdim=True)
         if self.sinks is not None:
-            sink = self.sinks.detach().to(precise).reshape(1, -1, 1, 1).expand(batch, -1, len(rows), 1)
+            sink = (
+                self.sinks.detach().to(precise).reshape(1, -1, 1, 1).expand(batch, -1, len(rows), 1)
+            )
             scores = torch.cat((scores, sink), -1)
         return scores.softmax(-1)[..., :keys].masked_fill(empty, 0.0)
 
@@ -107,12 +116,18 @@ class Watch:
         """The path of the module that calls, and where in its code; None when it is not one of this model."""
         frame = sys._getframe(1)
         while frame is not None:
-            module = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
+            module = (
+                frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
+            )
             if isinstance(module, nn.Module) and id(module) in self.names:
                 path = self.names[id(module)]
-                if isinstance(module, nn.TransformerEncoderLayer):  # its fast path calls in the name of a layer inside
+                if isinstance(
+                    module, nn.TransformerEncoderLayer
+                ):  # its fast path calls in the name of a layer inside
                     return f"{path}.self_attn".lstrip("."), None
-                of_torch = frame.f_globals.get("__name__", "").startswith("torch.nn.")  # one attention, on several paths
+                of_torch = frame.f_globals.get("__name__", "").startswith(
+                    "torch.nn."
+                )  # one attention, on several paths
                 return path or "attention", None if of_torch else (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
         return None
@@ -124,21 +139,32 @@ class Watch:
         number = lines.index(line) + 1
         name = path if number == 1 else f"{path}#{number}"
         named = bool(CROSS.search(".".join(path.split(".")[-2:])))
-        looks, passes = self.seen.setdefault(name, Looks(name, named, [])), self.passes.setdefault(name, [])
+        looks, passes = (
+            self.seen.setdefault(name, Looks(name, named, [])),
+            self.passes.setdefault(name, []),
+        )
         queries, keys = look.sizes[2:]
         known = True if named else getattr(look, "cross", None)
         # keys that have grown by the queries: the next step with a cache
-        at = None if known else next((n for n, (_, before) in enumerate(passes) if before + queries == keys), None)
+        at = (
+            None
+            if known
+            else next((n for n, (_, before) in enumerate(passes) if before + queries == keys), None)
+        )
         if at is None:
             reads_other = queries != keys if known is None else known
             looks.cross |= reads_other
-            look.first = self.first if reads_other else 0  # a decoder's layer is as far as the self-attention before it
+            look.first = (
+                self.first if reads_other else 0
+            )  # a decoder's layer is as far as the self-attention before it
             passes.append((queries, keys))
         else:
             look.first, looks.cross = passes[at][0], False
             passes[at] = (look.first + queries, keys)
             if isinstance(look, ForeignLook):
-                look.follow(next(one for one in reversed(looks.calls) if one.sizes[3] + queries == keys))
+                look.follow(
+                    next(one for one in reversed(looks.calls) if one.sizes[3] + queries == keys)
+                )
         self.first = look.first
         looks.calls.append(look)
 

@@ -49,7 +49,9 @@ class Record:
         self.found, self.seen = found, seen
         for name, site in found.items():
             tape: list[Look] = []  # not `list[Look]()`, which takes longer than all else here
-            object.__setattr__(site, "tape", tape)  # a module would first look for it among its parameters
+            object.__setattr__(
+                site, "tape", tape
+            )  # a module would first look for it among its parameters
             seen[name] = Looks(name, site.cross, tape)
         if not all(map(is_own, set(map(type, modules)))):
             self.listen(list(modules))
@@ -64,7 +66,12 @@ class Record:
             self.__exit__(*sys.exc_info())
             raise
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         found, seen, listening = self.found, self.seen, self.listening
         del self.found, self.seen  # what was seen lives as long as whoever reads it
         self.listening = None
@@ -73,7 +80,9 @@ class Record:
                 listening.__exit__(kind, error, trace)
         finally:
             for site in found.values():
-                object.__delattr__(site, "tape")  # not `= None`, which would be a third version to torch.compile
+                object.__delattr__(
+                    site, "tape"
+                )  # not `= None`, which would be a third version to torch.compile
         if kind is None and not seen and not self.quiet:
             warnings.warn(NOTHING, stacklevel=2)
 

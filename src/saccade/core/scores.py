@@ -26,12 +26,18 @@ class Score(nn.Module):
 
     kernel = False  # never negative, so that dividing by the sum of the row gives weights
     unequal_widths = False  # queries and keys may differ in width
-    needs_sum = False  # known up to one factor per row, which the normalizer `sum` alone takes out again
+    needs_sum = (
+        False  # known up to one factor per row, which the normalizer `sum` alone takes out again
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "forward" in vars(cls):  # nothing would call it: keys are prepared before queries are known
-            raise SaccadeError(f"{cls.__name__} defines `forward`; a score is `query`, `key` and `compare`: override these")
+        if "forward" in vars(
+            cls
+        ):  # nothing would call it: keys are prepared before queries are known
+            raise SaccadeError(
+                f"{cls.__name__} defines `forward`; a score is `query`, `key` and `compare`: override these"
+            )
 
     @property
     def dot(self) -> bool:
@@ -75,14 +81,18 @@ def per_head(x: Tensor, weight: Tensor) -> Tensor:
     """x (B H N D) times one matrix per head (H D A): B H N A. For one head it is one large product instead of B small ones."""
     check_heads(len(weight), x)
     if weight.shape[1] != x.shape[-1]:
-        raise SaccadeError(f"the score expects vectors of width {weight.shape[1]}, got {x.shape[-1]}; build it with that width")
+        raise SaccadeError(
+            f"the score expects vectors of width {weight.shape[1]}, got {x.shape[-1]}; build it with that width"
+        )
     return x @ weight[0] if len(weight) == 1 else torch.einsum("bhnd,hda->bhna", x, weight)
 
 
 def check_heads(heads: int, x: Tensor) -> None:
     """Raises when a score has parameters for another number of heads; one set of parameters serves any number."""
     if heads not in (1, x.shape[1]):
-        raise SaccadeError(f"the score expects {heads} heads, got {x.shape[1]}; build it with heads={x.shape[1]}")
+        raise SaccadeError(
+            f"the score expects {heads} heads, got {x.shape[1]}; build it with heads={x.shape[1]}"
+        )
 
 
 @table.add("dot", paper="Luong et al. 2015")
@@ -175,7 +185,9 @@ class Additive(Score):
         for parameter, width in ((self.w_q, dim_q), (self.w_k, dim_k), (self.v, hidden)):
             nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width))
         more = range(layers - 1)
-        self.deeper = nn.ParameterList(nn.init.orthogonal_(torch.empty(heads, hidden, hidden)) for _ in more)
+        self.deeper = nn.ParameterList(
+            nn.init.orthogonal_(torch.empty(heads, hidden, hidden)) for _ in more
+        )
         self.biases = nn.ParameterList(torch.zeros(heads, 1, hidden) for _ in more)
 
     def query(self, q: Tensor) -> Tensor:
@@ -196,7 +208,9 @@ class Additive(Score):
 class Cosine(Score):
     """β · q·k / (‖q‖‖k‖) with a learned sharpness β > 0 (kept as its logarithm), one per head."""
 
-    def __init__(self, heads: int = 1, sharpness: Annotated[float, Range(1e-6, 1e6)] = 10.0) -> None:
+    def __init__(
+        self, heads: int = 1, sharpness: Annotated[float, Range(1e-6, 1e6)] = 10.0
+    ) -> None:
         super().__init__()
         if sharpness <= 0:
             raise SaccadeError(f"sharpness must be above 0, got {sharpness}")
@@ -251,9 +265,14 @@ class Favor(Score):
         """New ω, each from N(0, I): directions from random rotations, lengths as those of normal vectors."""
         features, width = self.omega.shape
         size = (-(-features // width), width, width)
-        normal, other = (torch.randn(size, generator=generator, dtype=torch.float64, device="cpu") for _ in range(2))
+        normal, other = (
+            torch.randn(size, generator=generator, dtype=torch.float64, device="cpu")
+            for _ in range(2)
+        )
         rotation, upper = torch.linalg.qr(normal)
-        rotation = rotation * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # QR alone prefers some directions
+        rotation = rotation * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(
+            -2
+        )  # QR alone prefers some directions
         self.omega.copy_((rotation * other.norm(dim=-1, keepdim=True)).flatten(0, 1)[:features])
 
     def before_update(self, number: int, generator: torch.Generator) -> None:
@@ -265,9 +284,13 @@ class Favor(Score):
         """log φ(x): B H N features."""
         if x.shape[-1] != self.omega.shape[1]:
             wanted = self.omega.shape[1]
-            raise SaccadeError(f"the score expects vectors of width {wanted}, got {x.shape[-1]}; build it with that width")
+            raise SaccadeError(
+                f"the score expects vectors of width {wanted}, got {x.shape[-1]}; build it with that width"
+            )
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):  # exp makes a relative error of a rounded logarithm
+        with torch.autocast(
+            x.device.type, enabled=False
+        ):  # exp makes a relative error of a rounded logarithm
             scaled = x.to(wide) * x.shape[-1] ** -0.25
             return scaled @ self.omega.to(wide).T - scaled.square().sum(-1, keepdim=True) / 2
 
@@ -280,4 +303,6 @@ class Favor(Score):
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         query = query - query.amax(-1, keepdim=True).detach()  # one factor for all scores of a row
         key = key - key.amax((-2, -1), keepdim=True).detach()  # one for all keys
-        return query.exp(), key.exp().clamp_min(1e-30)  # a row whose keys are all far below the largest has weights nevertheless
+        return query.exp(), key.exp().clamp_min(
+            1e-30
+        )  # a row whose keys are all far below the largest has weights nevertheless

@@ -7,7 +7,10 @@ import torch
 
 def may_read() -> bool:
     """Whether a number on the device may be read now: not while a pass is compiled, or captured as a CUDA graph."""
-    return not (torch.compiler.is_compiling() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()))
+    return not (
+        torch.compiler.is_compiling()
+        or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    )
 
 
 def is_there(mask: Any, device: torch.device) -> bool:

@@ -16,12 +16,21 @@ class ShiftedWindows(Mask):
     compares_positions = False
 
     def __init__(
-        self, grid: tuple[int, int], window: tuple[int, int], shift: tuple[int, int], device: torch.device | str = "cpu"
+        self,
+        grid: tuple[int, int],
+        window: tuple[int, int],
+        shift: tuple[int, int],
+        device: torch.device | str = "cpu",
     ) -> None:
         """Each as rows and columns; windows divide the grid."""
-        if any(count % size or not 0 <= by < size for count, size, by in zip(grid, window, shift, strict=True)):
+        if any(
+            count % size or not 0 <= by < size
+            for count, size, by in zip(grid, window, shift, strict=True)
+        ):
             rule = "windows must divide the grid, and shifts be smaller than a window"
-            raise SaccadeError(f"{rule}, got windows of {window} shifted by {shift} over {grid}; pad the grid first")
+            raise SaccadeError(
+                f"{rule}, got windows of {window} shifted by {shift} over {grid}; pad the grid first"
+            )
 
         def parts(count: int, size: int, by: int) -> Tensor:
             """Of one side: 0 before the last window, 1 in it, 2 where it holds what was rolled there from the other end."""
@@ -29,7 +38,11 @@ class ShiftedWindows(Mask):
             return (at >= count - size).long() + (at >= count - by).long()
 
         down, across = (parts(*side) for side in zip(grid, window, shift, strict=True))
-        regions = (3 * down.unsqueeze(1) + across).unflatten(1, (-1, window[1])).unflatten(0, (-1, window[0]))
+        regions = (
+            (3 * down.unsqueeze(1) + across)
+            .unflatten(1, (-1, window[1]))
+            .unflatten(0, (-1, window[0]))
+        )
         # of each window, the part of the grid that each position is in
         self.values = regions.transpose(1, 2).flatten(2).flatten(0, 1)
 

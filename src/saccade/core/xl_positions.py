@@ -28,7 +28,11 @@ class TransformerXL(Position):
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         q = q.float() if q.dtype is torch.float16 else q  # a score may be larger than 65,504
-        a, b = (scale * (q + self.v.to(q.dtype)) @ self.weight.to(q.dtype)).unflatten(-1, (-1, 2)).unbind(-1)  # B H Q R/2
+        a, b = (
+            (scale * (q + self.v.to(q.dtype)) @ self.weight.to(q.dtype))
+            .unflatten(-1, (-1, 2))
+            .unbind(-1)
+        )  # B H Q R/2
         sin, cos = self.waves("i", positions, q.dtype).unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack([b * sin - a * cos, a * sin + b * cos], -1).flatten(-2)
         return turned @ self.waves("j", positions, q.dtype).transpose(-2, -1)
@@ -36,5 +40,7 @@ class TransformerXL(Position):
     def waves(self, which: str, positions: Positions, dtype: torch.dtype) -> Tensor:
         """r of the queries' or the keys' positions: N R, or B 1 N R."""
         at: Tensor = getattr(positions, which)
-        found = positions.once(("xl", which, self.width, dtype), lambda: sinusoid(at, self.width, dtype=dtype))
+        found = positions.once(
+            ("xl", which, self.width, dtype), lambda: sinusoid(at, self.width, dtype=dtype)
+        )
         return found if at.dim() == 1 else found.unsqueeze(-3)

@@ -28,7 +28,12 @@ MOST_MEMBERS, MEMBER_BYTES, MOST_BYTES = 500_000, 128 * 2**20, 8 * 2**30
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".tar", ".zip")
 FORMS = f"a folder of pictures or an archive ({', '.join(ARCHIVES)})"
-SAID = ("_questions", "_captions", "_labels", "_annotations")  # how the name of a file about `train_images.zip` may end
+SAID = (
+    "_questions",
+    "_captions",
+    "_labels",
+    "_annotations",
+)  # how the name of a file about `train_images.zip` may end
 BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, KeyError,
     RuntimeError, OverflowError,
@@ -89,11 +94,19 @@ class Folder:
         """Each picture in a folder inside this one, with the name of that folder, in the order of names."""
         for folder in sorted(self.path.iterdir()):
             if folder.is_dir() and not folder.name.startswith("."):
-                yield from ((Filed(path), folder.name) for path in sorted(folder.rglob("*")) if is_picture(path.name))
+                yield from (
+                    (Filed(path), folder.name)
+                    for path in sorted(folder.rglob("*"))
+                    if is_picture(path.name)
+                )
 
     def pictures(self) -> Iterator[Picture]:
         """Each picture in this folder and those below it, in the order of names."""
-        yield from (Filed(path) for path in sorted(self.path.rglob("*")) if is_picture(path.name) and path.is_file())
+        yield from (
+            Filed(path)
+            for path in sorted(self.path.rglob("*"))
+            if is_picture(path.name) and path.is_file()
+        )
 
 
 class Archive:
@@ -111,18 +124,27 @@ class Archive:
             else:
                 names = self._index(path)
         except BROKEN as error:
-            raise SaccadeError(f"{path} cannot be unpacked ({str(error)[:100]}); get it again, or give {FORMS}") from None
+            raise SaccadeError(
+                f"{path} cannot be unpacked ({str(error)[:100]}); get it again, or give {FORMS}"
+            ) from None
         if len(names) > MOST_MEMBERS:
-            raise SaccadeError(f"{path} has {len(names):,} members, at most {MOST_MEMBERS:,} are read; divide it")
+            raise SaccadeError(
+                f"{path} has {len(names):,} members, at most {MOST_MEMBERS:,} are read; divide it"
+            )
         self.names = [name for name in names if not name.startswith("__MACOSX/")]
         self._by_last = defaultdict[str, list[str]](list)
         for name in self.names:
             self._by_last[PurePosixPath(name).name].append(name)
 
     def _index(self, path: Path) -> list[str]:
-        opener: Any = {".xz": lzma.open, ".gz": gzip.open, ".tgz": gzip.open}.get(path.suffix.lower(), open)
+        opener: Any = {".xz": lzma.open, ".gz": gzip.open, ".tgz": gzip.open}.get(
+            path.suffix.lower(), open
+        )
         names: dict[str, None] = {}
-        with opener(path, "rb") as file, tarfile.open(fileobj=Limited(file, path), mode="r:") as opened:
+        with (
+            opener(path, "rb") as file,
+            tarfile.open(fileobj=Limited(file, path), mode="r:") as opened,
+        ):
             for one in opened:
                 if not one.isreg() or one.issparse():
                     continue
@@ -156,13 +178,17 @@ class Archive:
                 f"'{name}' in {self.path} cannot be unpacked ({str(error)[:100]}); get the archive again"
             ) from None
         if len(found) > MEMBER_BYTES:
-            raise SaccadeError(f"'{name}' in {self.path} is larger than {MEMBER_BYTES:,} bytes; leave it out")
+            raise SaccadeError(
+                f"'{name}' in {self.path} is larger than {MEMBER_BYTES:,} bytes; leave it out"
+            )
         return found
 
     def find(self, name: str) -> list[Picture]:
         """The member of that name, or those in any folder that end so."""
         same = self._by_last.get(PurePosixPath(name).name, [])
-        found = [one for one in same if one == name] or [one for one in same if one.endswith(f"/{name}")]
+        found = [one for one in same if one == name] or [
+            one for one in same if one.endswith(f"/{name}")
+        ]
         return [Member(self, one) for one in found]
 
     def classes(self) -> Iterator[tuple[Picture, str]]:
@@ -184,7 +210,9 @@ class Limited(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= MEMBER_BYTES:
-            raise SaccadeError(f"{self._path} has a member of more than {MEMBER_BYTES:,} bytes; leave it out")
+            raise SaccadeError(
+                f"{self._path} has a member of more than {MEMBER_BYTES:,} bytes; leave it out"
+            )
         found: bytes = self._file.read(size)
         return found
 
@@ -215,7 +243,9 @@ def pictures_in(where: str | Path) -> list[Picture]:
         return [Filed(one_file(path, "an image file or a folder of images"))]
     found: list[Picture] = [Filed(one) for one in sorted(path.iterdir()) if is_picture(one.name)]
     if not found:
-        raise SaccadeError(f"{path} holds no images; give a folder with some ({', '.join(IMAGES)}), or one image")
+        raise SaccadeError(
+            f"{path} holds no images; give a folder with some ({', '.join(IMAGES)}), or one image"
+        )
     return found
 
 
@@ -240,7 +270,9 @@ class Shelf:
     """Where the pictures that a file names are looked for: in the folders and archives given, or in those beside the file."""
 
     def __init__(self, path: Path, images: str = "") -> None:
-        self.stores = [open_images(part) for part in paths_of(images)] if images else list(self._beside(path))
+        self.stores = (
+            [open_images(part) for part in paths_of(images)] if images else list(self._beside(path))
+        )
 
     @staticmethod
     def _beside(path: Path) -> Iterator[Folder | Archive]:
@@ -252,22 +284,31 @@ class Shelf:
             yield from map(open_images, found[:1])
             if (folder := path.with_name(name)).is_dir():
                 yield Folder(folder)
-        yield from (Folder(folder) for folder in (path.with_name("images"), path.parent) if folder.is_dir())
+        yield from (
+            Folder(folder) for folder in (path.with_name("images"), path.parent) if folder.is_dir()
+        )
 
     def find(self, name: str) -> Picture:
         """The picture of that name, which may lack its suffix; a name that leads out of the folder is refused."""
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts or "\\" in name or not inside.parts:
-            raise LineError("image", f"the image is '{name[:80]}', expected a path below the folder of the images; write it so")
+            raise LineError(
+                "image",
+                f"the image is '{name[:80]}', expected a path below the folder of the images; write it so",
+            )
         names = [name, *(name + suffix for suffix in IMAGES if not inside.suffix)]
         for store in self.stores:
             found = next(filter(None, map(store.find, names)), [])
             if len(found) > 1:
                 both = " and ".join(one.name for one in found[:2])
                 raise LineError(
-                    "image", f"'{name[:80]}' is the name of {len(found)} images, such as {both}; write the whole path"
+                    "image",
+                    f"'{name[:80]}' is the name of {len(found)} images, such as {both}; write the whole path",
                 )
             if found:
                 return found[0]
         searched = ", ".join(str(store.path) for store in self.stores)
-        raise LineError("image", f"no image '{name[:80]}' in {searched}; check the name, or where the images are (data.images)")
+        raise LineError(
+            "image",
+            f"no image '{name[:80]}' in {searched}; check the name, or where the images are (data.images)",
+        )

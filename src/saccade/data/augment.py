@@ -45,10 +45,20 @@ class Augment:
         for field in dataclasses.fields(self):
             value, most = getattr(self, field.name), {"crop": 64, "flip": 1}.get(field.name, 1.0)
             kind = {"flip": bool, "crop": int}.get(field.name, float)
-            fits = isinstance(value, bool) if kind is bool else isinstance(value, int | kind) and not isinstance(value, bool)
+            fits = (
+                isinstance(value, bool)
+                if kind is bool
+                else isinstance(value, int | kind) and not isinstance(value, bool)
+            )
             if not fits or not 0 <= value <= most:
-                expected = "true or false" if kind is bool else f"a {'whole ' * (kind is int)}number from 0 to {most:g}"
-                raise SaccadeError(f"augment.{field.name} is {value!r}, expected {expected}; choose such a value")
+                expected = (
+                    "true or false"
+                    if kind is bool
+                    else f"a {'whole ' * (kind is int)}number from 0 to {most:g}"
+                )
+                raise SaccadeError(
+                    f"augment.{field.name} is {value!r}, expected {expected}; choose such a value"
+                )
         if self.mixup + self.cutmix > 1:
             what = f"augment.mixup and augment.cutmix are {self.mixup:g} and {self.cutmix:g}, together more than 1"
             raise SaccadeError(f"{what}; an image is mixed in one way, so lower one of them")
@@ -66,7 +76,9 @@ class Augment:
         """Changed images of the same shape."""
         if images.ndim != 4 or not images.is_floating_point():
             what = f"{images.dtype} of shape {tuple(images.shape)}"
-            raise SaccadeError(f"expected images B C H W as floats from 0 to 1, got {what}; divide bytes by 255")
+            raise SaccadeError(
+                f"expected images B C H W as floats from 0 to 1, got {what}; divide bytes by 255"
+            )
         if self.flip:
             images = torch.where(draw(images, generator, 1) < 0.5, images.flip(-1), images)
         if self.crop:
@@ -83,11 +95,21 @@ class Augment:
 
     def mix(self, images: Tensor, generator: torch.Generator) -> Mixed:
         """Mixes each image with another one of the batch, or leaves it as it is with a share of 1."""
-        other = torch.randperm(len(images), generator=generator, device=generator.device).to(images.device)
+        other = torch.randperm(len(images), generator=generator, device=generator.device).to(
+            images.device
+        )
         which, share = draw(images, generator, 1), draw(images, generator, 1)
-        cut = box(images, generator, 1 - share).expand(images.shape) & (which >= self.mixup) & (which < self.mixup + self.cutmix)
+        cut = (
+            box(images, generator, 1 - share).expand(images.shape)
+            & (which >= self.mixup)
+            & (which < self.mixup + self.cutmix)
+        )
         averaged = which < self.mixup
-        mixed = torch.where(averaged, share * images + (1 - share) * images[other], torch.where(cut, images[other], images))
+        mixed = torch.where(
+            averaged,
+            share * images + (1 - share) * images[other],
+            torch.where(cut, images[other], images),
+        )
         kept = 1 - cut[:, :1].to(images.dtype).mean((2, 3), keepdim=True)
         return Mixed(mixed, other, torch.where(averaged, share, kept).flatten())
 
@@ -95,32 +117,44 @@ class Augment:
 def draw(images: Tensor, generator: torch.Generator, *shape: int) -> Tensor:
     """Uniform numbers, B × shape (with as many axes as images), of the images' device and type."""
     full = (len(images), *shape, *[1] * (3 - len(shape)))
-    return torch.rand(full, generator=generator, device=generator.device).to(images.device, images.dtype)
+    return torch.rand(full, generator=generator, device=generator.device).to(
+        images.device, images.dtype
+    )
 
 
 def shift(images: Tensor, generator: torch.Generator, most: int) -> Tensor:
     """Each image moved by up to `most` pixels in both directions."""
     height, width = images.shape[2:]
     if most >= min(height, width):
-        raise SaccadeError(f"augment.crop is {most}, but the images are {height} × {width}; expected less than that, so lower it")
+        raise SaccadeError(
+            f"augment.crop is {most}, but the images are {height} × {width}; expected less than that, so lower it"
+        )
     padded = F.pad(images, [most] * 4, mode="reflect")
     rows, columns = (
-        torch.arange(size, device=images.device) + (draw(images, generator, 1).flatten(1) * (2 * most + 1)).long()
+        torch.arange(size, device=images.device)
+        + (draw(images, generator, 1).flatten(1) * (2 * most + 1)).long()
         for size in (height, width)
     )
     each = torch.arange(len(images), device=images.device)
     moved = padded[each[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
-    return (
-        moved.contiguous()
-    )  # colors first in memory: with colors last, backward of some strided convolutions damages memory on CPUs
+    return moved.contiguous()  # colors first in memory: with colors last, backward of some strided convolutions damages memory on CPUs
 
 
 def warp(images: Tensor, generator: torch.Generator, most: float) -> Tensor:
     """Each image turned, sheared and scaled a little about its middle."""
     angle, shear, wide, high = ((2 * draw(images, generator, 4) - 1) * most).flatten(1).unbind(1)
     cos, sin = angle.cos(), angle.sin()
-    columns = (cos * (1 + wide), -sin + shear, torch.zeros_like(sin), sin, cos * (1 + high), torch.zeros_like(sin))
-    grid = F.affine_grid(torch.stack(columns, 1).view(-1, 2, 3), list(images.shape), align_corners=False)
+    columns = (
+        cos * (1 + wide),
+        -sin + shear,
+        torch.zeros_like(sin),
+        sin,
+        cos * (1 + high),
+        torch.zeros_like(sin),
+    )
+    grid = F.affine_grid(
+        torch.stack(columns, 1).view(-1, 2, 3), list(images.shape), align_corners=False
+    )
     return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
 
 
@@ -151,6 +185,8 @@ def box(images: Tensor, generator: torch.Generator, area: Tensor) -> Tensor:
     for size, side, axis in ((height, area.sqrt() * stretch, 2), (width, area.sqrt() / stretch, 3)):
         length = (side.clamp(max=1) * size).round()
         start = (draw(images, generator, 1) * (size - length + 1)).floor()
-        at = torch.arange(size, device=images.device).view([-1 if n == axis else 1 for n in range(4)])
+        at = torch.arange(size, device=images.device).view(
+            [-1 if n == axis else 1 for n in range(4)]
+        )
         inside.append((at >= start) & (at < start + length))
     return inside[0] & inside[1]

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-FEW_TOKENS = 10  # pairs up to this length are never lopsided: "Yes." may well be "Ja, das ist richtig."
+FEW_TOKENS = (
+    10  # pairs up to this length are never lopsided: "Yes." may well be "Ja, das ist richtig."
+)
 RATIO = 9.0  # between the sides of a pair, as in Moses' clean-corpus-n
 Item = TypeVar("Item")
 
@@ -33,7 +35,11 @@ class Skipped:
         kinds[kind] = before + count, first
 
     def good(
-        self, where: str, items: Iterable[Item | LineError], thing: str, weigh: Callable[[Item], int] = lambda _: 1
+        self,
+        where: str,
+        items: Iterable[Item | LineError],
+        thing: str,
+        weigh: Callable[[Item], int] = lambda _: 1,
     ) -> list[Item]:
         """The items without the bad lines; more bad than good ones are an error, and so is what concerns a file as a whole."""
         found, bad, first = list[Item](), 0, None
@@ -56,9 +62,14 @@ class Skipped:
         """One sentence for each set that something was left out of."""
         found = []
         for where, kinds in self.kinds.items():
-            at = {kind: line if isinstance(line, str) else f"line {line:,}" for kind, (_, line) in kinds.items()}
+            at = {
+                kind: line if isinstance(line, str) else f"line {line:,}"
+                for kind, (_, line) in kinds.items()
+            }
             first = {kind: f"{'first: ' * (n > 1)}{at[kind]}" for kind, (n, _) in kinds.items()}
-            each = [f"{n:,} {PHRASES.get(kind, kind)} ({first[kind]})" for kind, (n, _) in kinds.items()]
+            each = [
+                f"{n:,} {PHRASES.get(kind, kind)} ({first[kind]})" for kind, (n, _) in kinds.items()
+            ]
             count, thing = self.read.get(where, (0, "example"))
             total = sum(n for n, _ in kinds.values())
             of = f"{total:,} of {many(count, thing)}" if count else many(total, thing)

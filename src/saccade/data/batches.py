@@ -35,12 +35,16 @@ class Plans:
     def __call__(self, seed: int, epoch: int) -> list[list[int]]:
         # numpy promises the raw numbers of a bit generator for all versions, but not what a Generator makes of them
         chance = np.random.PCG64([seed, epoch])
-        order = np.lexsort((chance.random_raw(len(self.sizes)), self.sizes[:, 0], self.sizes[:, 1])).tolist()
+        order = np.lexsort(
+            (chance.random_raw(len(self.sizes)), self.sizes[:, 0], self.sizes[:, 1])
+        ).tolist()
         batches = [order[start:end] for start, end in pairwise(self.cuts)]
         return [batches[k] for k in np.argsort(chance.random_raw(len(batches)), kind="stable")]
 
 
-def padding_share(lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]], multiple: int = 1) -> float:
+def padding_share(
+    lengths: Sequence[tuple[int, int]], batches: Sequence[Sequence[int]], multiple: int = 1
+) -> float:
     """Which part of the padded source and target rectangles is padding, 0 to 1."""
     sizes = np.asarray(lengths, dtype=np.int64).reshape(-1, 2)
     rows = [sizes[np.asarray(batch)] for batch in batches]
@@ -53,16 +57,22 @@ def rounded(sizes: Sizes, multiple: int) -> Sizes:
     return -(-sizes // multiple) * multiple
 
 
-def pad(sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1) -> tuple[Tensor, Tensor]:
+def pad(
+    sequences: Sequence[Sequence[int]], value: int = 0, multiple: int = 1
+) -> tuple[Tensor, Tensor]:
     """Sequences as one B × N tensor filled up with `value`, N a multiple, and their B lengths."""
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    rows = np.full((len(sequences), rounded(int(lengths.max(initial=0)), multiple)), value, dtype=np.int64)
+    rows = np.full(
+        (len(sequences), rounded(int(lengths.max(initial=0)), multiple)), value, dtype=np.int64
+    )
     tokens = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = tokens
     return torch.from_numpy(rows), torch.from_numpy(lengths)
 
 
-def pad_tensors(tensors: Sequence[Tensor], value: float = 0, multiple: int = 1, free: int = 1) -> Tensor:
+def pad_tensors(
+    tensors: Sequence[Tensor], value: float = 0, multiple: int = 1, free: int = 1
+) -> Tensor:
     """Tensors as one, B …, filled up with `value` along their first `free` dimensions, whose sizes become multiples."""
     sizes = [max(one.shape[d] for one in tensors) for d in range(tensors[0].dim())]
     sizes = [rounded(size, multiple) if d < free else size for d, size in enumerate(sizes)]
@@ -92,7 +102,9 @@ def on(device: torch.device, *tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
 
 
-def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None, signed: bool = False) -> Tensor:
+def tree_distances(
+    heads: Sequence[Sequence[int]], length: int | None = None, signed: bool = False
+) -> Tensor:
     """Steps between words along dependency trees (Wang et al. 2019): B × N × N, 0 for padding; `heads[b][n]` is -1 for the root.
 
     `signed`: above 0 from a word to those above it in the tree, below 0 to those below it; between words of different branches
@@ -103,7 +115,9 @@ def tree_distances(heads: Sequence[Sequence[int]], length: int | None = None, si
     for b, row in enumerate(heads):
         above = ancestors(row, f"sentence {b}: ")
         shared, count = above.astype(np.int64) @ above.T, len(row)
-        depth = np.diagonal(shared)  # of each word, the root's being 1; `shared` is the depth of the nearest common ancestor
+        depth = np.diagonal(
+            shared
+        )  # of each word, the root's being 1; `shared` is the depth of the nearest common ancestor
         steps[b, :count, :count] = depth[:, None] + depth - 2 * shared
         if signed:
             order = np.sign(np.arange(count)[:, None] - np.arange(count))
@@ -125,7 +139,9 @@ def ancestors(heads: Sequence[int], where: str = "") -> NDArray[np.bool_]:
     count = len(heads)
     for n, head in enumerate(heads):
         if not -1 <= head < count:
-            raise SaccadeError(f"{where}word {n} has head {head}; heads are words of the sentence, -1 for the root")
+            raise SaccadeError(
+                f"{where}word {n} has head {head}; heads are words of the sentence, -1 for the root"
+            )
     up, roots = (
         np.array([*heads, -1], dtype=np.int64),
         list(heads).count(-1),
@@ -136,7 +152,13 @@ def ancestors(heads: Sequence[int], where: str = "") -> NDArray[np.bool_]:
         here = up[here]
         if (here == -1).all():
             break
-    wrong = f"{roots or 'no'} words are roots" if roots != 1 else "there is a cycle" if (here != -1).any() else ""
+    wrong = (
+        f"{roots or 'no'} words are roots"
+        if roots != 1
+        else "there is a cycle"
+        if (here != -1).any()
+        else ""
+    )
     if count and wrong:
         rule = "the heads do not form a tree; all words must lead to one root, without a cycle"
         raise SaccadeError(f"{where}{rule}, and here {wrong}")

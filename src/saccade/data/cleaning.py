@@ -14,16 +14,28 @@ from .lines import paths_of
 from .pairs import format_pharaoh
 from .unspaced_scripts import length, unspaced_script
 
-SUFFIXES = {"pairs": (".tsv", ".jsonl"), "labels": (".tsv", ".jsonl"), "tags": (".jsonl",), "text": (".txt", ".jsonl")}
+SUFFIXES = {
+    "pairs": (".tsv", ".jsonl"),
+    "labels": (".tsv", ".jsonl"),
+    "tags": (".jsonl",),
+    "text": (".txt", ".jsonl"),
+}
 
 
 def check_names(kind: str, where: str) -> list[Path]:
     """The new files that `where` names, if data of this kind can be written to them."""
     if kind not in SUFFIXES:
-        raise SaccadeError(f"a clean copy of {kind} cannot be written; remove the files that are wrong, and leave --write out")
+        raise SaccadeError(
+            f"a clean copy of {kind} cannot be written; remove the files that are wrong, and leave --write out"
+        )
     paths = [Path(name).expanduser() for name in paths_of(where)]
-    if [path.suffix in SUFFIXES[kind] for path in paths] != [True] and (len(paths), kind) != (2, "pairs"):
-        forms = f"a {' or '.join(SUFFIXES[kind])} file" + ", or two files as clean.en,clean.fr" * (kind == "pairs")
+    if [path.suffix in SUFFIXES[kind] for path in paths] != [True] and (len(paths), kind) != (
+        2,
+        "pairs",
+    ):
+        forms = f"a {' or '.join(SUFFIXES[kind])} file" + ", or two files as clean.en,clean.fr" * (
+            kind == "pairs"
+        )
         raise SaccadeError(f"cannot write {kind} to '{where}'; name {forms}")
     for path in paths:
         if os.path.exists(path):
@@ -31,7 +43,13 @@ def check_names(kind: str, where: str) -> list[Path]:
     return paths
 
 
-def clean(data: Report, where: str, unique: bool = False, longest: int | None = None, separated: str = "file") -> str:
+def clean(
+    data: Report,
+    where: str,
+    unique: bool = False,
+    longest: int | None = None,
+    separated: str = "file",
+) -> str:
     """Writes the good items; a sentence on how many they are and what was skipped."""
     paths, skipped, rows = check_names(data.kind, where), Skipped(), list[dict[str, Any]]()
     for finding in data.findings:
@@ -39,16 +57,23 @@ def clean(data: Report, where: str, unique: bool = False, longest: int | None = 
             raise SaccadeError(f"{finding.sentence}; nothing was written")
         if finding.level == "error":
             skipped.add(data.name, finding.kind, (finding.lines or [0])[0], finding.count)
-    for item, reason in judge(data, unique, LONG_WORDS * (data.kind in ("pairs", "tags")) if longest is None else longest):
+    for item, reason in judge(
+        data, unique, LONG_WORDS * (data.kind in ("pairs", "tags")) if longest is None else longest
+    ):
         if reason:
             skipped.add(data.name, reason, item.line)
         else:
             rows.append(row_of(item))
     if not rows:
-        raise SaccadeError(f"nothing of {data.name} is left to write; see what is wrong with it above")
+        raise SaccadeError(
+            f"nothing of {data.name} is left to write; see what is wrong with it above"
+        )
     for n, path in enumerate(paths):
         write_atomically(
-            path, "".join(line_of(row, path.suffix, n if len(paths) == 2 else None, separated) for row in rows).encode()
+            path,
+            "".join(
+                line_of(row, path.suffix, n if len(paths) == 2 else None, separated) for row in rows
+            ).encode(),
         )
     return "\n".join([f"{where}: {many(len(rows), data.what)} written", *skipped.notes()])
 
@@ -57,12 +82,19 @@ def judge(data: Report, unique: bool, longest: int) -> Iterator[tuple[Any, str]]
     """Each item, and why it is left out, if it is."""
     facts = [LOOKS[data.kind].facts(item) for item in data.items]
     sides = zip(*(texts for texts, _, _ in facts), strict=True)
-    scripts, seen = [unspaced_script(text for text in side if isinstance(text, str)) for side in sides], set()
+    scripts, seen = (
+        [unspaced_script(text for text in side if isinstance(text, str)) for side in sides],
+        set(),
+    )
     for item, (texts, key, value) in zip(data.items, facts, strict=True):
-        sizes = [len(text) if isinstance(text, tuple) else length(text, how) for text, how in zip(texts, scripts, strict=True)]
+        sizes = [
+            len(text) if isinstance(text, tuple) else length(text, how)
+            for text, how in zip(texts, scripts, strict=True)
+        ]
         reasons = {
             f"longer than {longest:,} words or characters": longest and max(sizes) > longest,
-            f"with one side more than {RATIO:g} times as long": len(sizes) > 1 and lopsided(sizes, texts, RATIO),
+            f"with one side more than {RATIO:g} times as long": len(sizes) > 1
+            and lopsided(sizes, texts, RATIO),
             f"without {LOOKS[data.kind].labels}": LOOKS[data.kind].labels and value is None,
             "repeating an earlier one": unique and (key, value) in seen,
         }
@@ -72,7 +104,11 @@ def judge(data: Report, unique: bool, longest: int) -> Iterator[tuple[Any, str]]
 
 def row_of(item: Any) -> dict[str, Any]:
     """An item as a row of JSONL; its values are the cells of TSV."""
-    row = {name: getattr(item, name) for name in ("source", "target", "words", "text", "label", "tags") if hasattr(item, name)}
+    row = {
+        name: getattr(item, name)
+        for name in ("source", "target", "words", "text", "label", "tags")
+        if hasattr(item, name)
+    }
     if getattr(item, "alignment", None) is not None:
         row["alignment"] = format_pharaoh(item.alignment, item.possible or ())
     return {name: value for name, value in row.items() if value is not None}

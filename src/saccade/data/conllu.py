@@ -13,7 +13,9 @@ from .lines import LineError, convert, split_columns, strict
 
 COLUMNS = {"upos": 3, "xpos": 4}
 HEAD = 6
-FORMS = "a .conllu, .tsv (word<TAB>tag), .jsonl or .txt file of sentences (each may end in .gz or .xz)"
+FORMS = (
+    "a .conllu, .tsv (word<TAB>tag), .jsonl or .txt file of sentences (each may end in .gz or .xz)"
+)
 NAMES = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 NONE = "_"  # a column that is not filled
 
@@ -30,8 +32,12 @@ class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     line: int = 0  # where the sentence starts in its file, counted from 1
-    heads: tuple[int, ...] | None = None  # in a dependency tree, from 0, -1 for the root; None if not all are known
-    refers: tuple[int, ...] | None = None  # of each word, the word by which it is understood (an antecedent, a cue), -1 for none
+    heads: tuple[int, ...] | None = (
+        None  # in a dependency tree, from 0, -1 for the root; None if not all are known
+    )
+    refers: tuple[int, ...] | None = (
+        None  # of each word, the word by which it is understood (an antecedent, a cue), -1 for none
+    )
 
 
 def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence | LineError]:
@@ -43,15 +49,22 @@ def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence 
         ".conllu": (lines.blocks, partial(_from_conllu, COLUMNS[column])),
         ".tsv": (lines.blocks, _from_tsv),
         ".jsonl": (lines.full_lines, lines.from_json(sentence_of)),
-        ".txt": (lines.full_lines, lambda number, line: Sentence(tuple(line.split()), None, number)),
+        ".txt": (
+            lines.full_lines,
+            lambda number, line: Sentence(tuple(line.split()), None, number),
+        ),
     }
     if lines.bare_suffix(path) not in readers:
-        raise SaccadeError(f"'{path}' does not end in {', '.join(readers)}, so its format is not known; give {FORMS}")
+        raise SaccadeError(
+            f"'{path}' does not end in {', '.join(readers)}, so its format is not known; give {FORMS}"
+        )
     rows, make = readers[lines.bare_suffix(path)]
     return convert(path, rows(path), make)
 
 
-def sentence_of(number: int, entry: dict[str, Any], words: str = "words", tags: str | None = "tags") -> Sentence:
+def sentence_of(
+    number: int, entry: dict[str, Any], words: str = "words", tags: str | None = "tags"
+) -> Sentence:
     """The sentence of a row: a list of words, and a list of as many tags or nothing."""
     found, given = entry.get(words), entry.get(tags) if tags else None
     for name, values in (("word", found), ("tag", [] if given is None else given)):
@@ -63,10 +76,14 @@ def sentence_of(number: int, entry: dict[str, Any], words: str = "words", tags: 
         raise LineError("JSON", "a sentence without words; add its words or remove the line")
     if given is not None and len(given) != len(found):
         raise LineError("tags", f"{len(given)} tags for {len(found)} words; give each word one tag")
-    return _sentence([(number, *both) for both in zip(found, given or [NONE] * len(found), strict=True)], number)
+    return _sentence(
+        [(number, *both) for both in zip(found, given or [NONE] * len(found), strict=True)], number
+    )
 
 
-def tag_conllu(path: str | Path, tagged: Iterable[tuple[Sentence, Sequence[str]]], column: str = "upos") -> Iterator[str]:
+def tag_conllu(
+    path: str | Path, tagged: Iterable[tuple[Sentence, Sequence[str]]], column: str = "upos"
+) -> Iterator[str]:
     """The lines of a file as CoNLL-U with these tags of its sentences; of a CoNLL-U file byte for byte, but for that column."""
     file = Path(path).expanduser()
     if lines.bare_suffix(file) == ".conllu":
@@ -89,7 +106,9 @@ def tag_conllu(path: str | Path, tagged: Iterable[tuple[Sentence, Sequence[str]]
 def _from_conllu(column: int, start: int, block: Block) -> Sentence:
     rows = word_rows(block)
     counted = heads_of(rows)
-    return _sentence([(number, cells[1], cells[column]) for number, cells in rows], start, NAMES[column], counted)
+    return _sentence(
+        [(number, cells[1], cells[column]) for number, cells in rows], start, NAMES[column], counted
+    )
 
 
 def heads_of(rows: WordRows) -> tuple[int, ...] | None:
@@ -98,7 +117,9 @@ def heads_of(rows: WordRows) -> tuple[int, ...] | None:
         head = cells[HEAD]
         if head != NONE and not (head.isascii() and head.isdigit() and int(head) <= len(rows)):
             what = f"the head of '{cells[1][:40]}' is {head[:40]}, and the sentence has words 1 to {len(rows)}"
-            raise LineError("heads", f"{what}; write a word's id, 0 for the root, or _", line=number)
+            raise LineError(
+                "heads", f"{what}; write a word's id, 0 for the root, or _", line=number
+            )
     heads = [cells[HEAD] for _, cells in rows]
     return None if NONE in heads else tuple(int(head) - 1 for head in heads)
 
@@ -111,7 +132,9 @@ def _from_tsv(start: int, block: Block) -> Sentence:
     return _sentence(list(strict(convert(None, block, cells))), start)
 
 
-def _sentence(cells: Cells, start: int, column: str = "tag", heads: tuple[int, ...] | None = None) -> Sentence:
+def _sentence(
+    cells: Cells, start: int, column: str = "tag", heads: tuple[int, ...] | None = None
+) -> Sentence:
     """A sentence; without tags if all of them are `_`. Some that are missing are a mistake, not a sentence without tags."""
     words, tags = tuple(word for _, word, _ in cells), tuple(tag for _, _, tag in cells)
     missing = [(number, word) for number, word, tag in cells if tag == NONE]
@@ -130,14 +153,26 @@ def word_rows(block: Block) -> WordRows:
         nonlocal last, node, covered
         cells = split_columns(line, (len(NAMES),), " ".join(NAMES) + ", separated by tabs")
         if "" in cells:
-            raise LineError("columns", f"the column {NAMES[cells.index('')]} is empty; write _ where nothing is known")
+            raise LineError(
+                "columns",
+                f"the column {NAMES[cells.index('')]} is empty; write _ where nothing is known",
+            )
         match = _ID.fullmatch(cells[0])
-        first, mark, second = (int(match[1]), match[2], int(match[3] or 0)) if match else (0, None, 0)
+        first, mark, second = (
+            (int(match[1]), match[2], int(match[3] or 0)) if match else (0, None, 0)
+        )
         follows = first == last + 1
-        fits = {None: follows, "-": follows and second > first > covered, ".": (first, second) == (last, node + 1)}
+        fits = {
+            None: follows,
+            "-": follows and second > first > covered,
+            ".": (first, second) == (last, node + 1),
+        }
         if not fits[mark]:
             expected = f"{last + 1}, {last + 1}-{last + 2} before a range of words, or {last}.{node + 1} for an empty node"
-            raise LineError("ids", f"the id is '{cells[0][:40]}', expected {expected}; an empty line ends a sentence")
+            raise LineError(
+                "ids",
+                f"the id is '{cells[0][:40]}', expected {expected}; an empty line ends a sentence",
+            )
         covered = second if mark == "-" else covered
         last, node = (last, node + (mark == ".")) if mark else (first, 0)
         return None if mark else (number, cells)
@@ -155,7 +190,9 @@ def word_rows(block: Block) -> WordRows:
 def _check_cell(text: str, what: str) -> str:
     """A word or tag that CoNLL-U can hold."""
     if not text.strip():
-        raise LineError("tags" if what == "tag" else "columns", f"a {what} is empty; write the {what}")
+        raise LineError(
+            "tags" if what == "tag" else "columns", f"a {what} is empty; write the {what}"
+        )
     if re.search(r"[\t\n\r]", text):
         raise LineError("columns", f"a tab or a line break in a {what}; remove it")
     return lines.readable(text, what)

@@ -80,32 +80,69 @@ SENTENCES = Kind(
     "sentence",
     "words",
     each_sentence,
-    lambda where, column="upos": each_row(where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))),
+    lambda where, column="upos": each_row(
+        where, sentence_of, (("tokens", "words"), (column, "pos_tags", "tags"))
+    ),
     ("phrasebook", "senses", "week"),
-    lambda one: one if isinstance(one, Sentence) else Sentence(tuple(one.source.split()), one.tags, one.line),
+    lambda one: (
+        one
+        if isinstance(one, Sentence)
+        else Sentence(tuple(one.source.split()), one.tags, one.line)
+    ),
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
-LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, ("reviews", "entailment", "bags"))
+LABELED = Kind(
+    "texts with labels",
+    "text",
+    "text",
+    each_labeled,
+    labeled_from_hub,
+    ("reviews", "entailment", "bags"),
+)
 
 
 def no_pictures(where: str, *_: str) -> Iterable[Any]:
     """Datasets of the hub have no files of pictures."""
-    raise SaccadeError(f"'{where}' is a dataset, and pictures are read from files only; give a file, a folder or an archive")
+    raise SaccadeError(
+        f"'{where}' is a dataset, and pictures are read from files only; give a file, a folder or an archive"
+    )
 
 
 def no_graphs(where: str) -> Iterable[Any]:
     """Rows of a dataset have no edges."""
-    raise SaccadeError(f"'{where}' is a dataset, and graphs are read from files only; give a .jsonl file")
+    raise SaccadeError(
+        f"'{where}' is a dataset, and graphs are read from files only; give a .jsonl file"
+    )
 
 
 GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, ("graphs", "karate", "surfaces"))
 
 
-CAPTIONED = Kind("pictures with captions", "picture", "image", each_captioned, no_pictures, ("shapes",), captioned)
-ASKED = Kind("questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked)
-OPEN = Kind("questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked_openly)
+CAPTIONED = Kind(
+    "pictures with captions",
+    "picture",
+    "image",
+    each_captioned,
+    no_pictures,
+    ("shapes",),
+    captioned,
+)
+ASKED = Kind(
+    "questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked
+)
+OPEN = Kind(
+    "questions about pictures",
+    "question",
+    "image",
+    each_asked,
+    no_pictures,
+    ("shapes",),
+    asked_openly,
+)
 SHOWN = Kind("pictures", "picture", "image", each_shown, no_pictures, ("shapes",), pictured)
-PICTURED = Kind("pictures with labels", "picture", "image", each_pictured, no_pictures, ("shapes",), pictured)
+PICTURED = Kind(
+    "pictures with labels", "picture", "image", each_pictured, no_pictures, ("shapes",), pictured
+)
 
 
 def document_from(example: Any) -> Document:
@@ -149,7 +186,9 @@ TEXTS_ALONE = Kind(
 )
 
 
-def read(kind: Kind, where: str, options: Options = None, *how: str, skipped: Skipped | None = None) -> list[Any]:
+def read(
+    kind: Kind, where: str, options: Options = None, *how: str, skipped: Skipped | None = None
+) -> list[Any]:
     """The examples of `phrasebook:test` (generated with `options`), of a dataset, or of files; `how` is for the kind's own reader.
     The first bad line is an error, unless `skipped` counts them."""
     items = each_item(kind, where, options, *how)
@@ -166,8 +205,12 @@ def read(kind: Kind, where: str, options: Options = None, *how: str, skipped: Sk
 
 def whole_files(kind: Kind, where: Any, how: Sequence[str] = ("file",)) -> bool:
     """Whether each document is a whole text file, so that many lines make one example."""
-    names = [] if kind is not DOCUMENTS or "file" not in how or is_generated(where) else paths_of(where)
-    return bool(names) and not any(in_hub(name) or "#" in name or bare_suffix(Path(name)) == ".jsonl" for name in names)
+    names = (
+        [] if kind is not DOCUMENTS or "file" not in how or is_generated(where) else paths_of(where)
+    )
+    return bool(names) and not any(
+        in_hub(name) or "#" in name or bare_suffix(Path(name)) == ".jsonl" for name in names
+    )
 
 
 corpus, labeled = partial(read, PAIRS), partial(read, LABELED)
@@ -179,21 +222,30 @@ def inputs(kind: Kind, where: str, second: bool = False, options: Options = None
     """The texts to work on, as they are read, without gold labels or targets: a column of a table or a dataset, else the lines of a file;
     a broken line is an error and an empty one is kept, so that outputs can be matched. `second`: the target's side of pairs."""
     if is_generated(where) or in_hub(where):
-        return (on_one_line(getattr(one, "target" if second else kind.input)) for one in read(kind, where, options))
+        return (
+            on_one_line(getattr(one, "target" if second else kind.input))
+            for one in read(kind, where, options)
+        )
     name, columns = split_name(where)
     parts = paths_of(name)
     path = one_file(parts[min(second, len(parts) - 1)], "a file of texts")
     if bare_suffix(path) == ".conllu" and kind is PAIRS and not second:
         return (one.source for one in read(kind, str(path), None, GIVEN))
     if bare_suffix(path) == ".conllu":
-        raise SaccadeError(f"{path} holds sentences with tags, not texts; give a file with one text per line")
+        raise SaccadeError(
+            f"{path} holds sentences with tags, not texts; give a file with one text per line"
+        )
     if bare_suffix(path) not in SUFFIXES:
-        return (line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path))
+        return (
+            line.partition(" ")[2] if line.startswith(MARK) else line for line in open_text(path)
+        )
     usual = {PAIRS: (SOURCES, TARGETS)}.get(kind, (TEXTS,))[second : second + 1]
-    take = lambda number, entry, column: on_one_line(str(entry.get(column) or ""))  # noqa: E731
-    cell = lambda number, line: [*line.split("\t"), ""][second]  # noqa: E731
+    take = lambda number, entry, column: on_one_line(str(entry.get(column) or ""))
+    cell = lambda number, line: [*line.split("\t"), ""][second]
     items = each_entry(path, take, usual, columns[-1:] if second else columns[:1], cell)
-    return strict("" if isinstance(one, LineError) and one.kind == "empty line" else one for one in items)
+    return strict(
+        "" if isinstance(one, LineError) and one.kind == "empty line" else one for one in items
+    )
 
 
 def on_one_line(text: str) -> str:
@@ -202,7 +254,7 @@ def on_one_line(text: str) -> str:
 
 def overlap(kind: Kind, train: Iterable[Any], other: Iterable[Any]) -> int:
     """How many of the other examples have an input that is also in the training examples."""
-    key = lambda one: getattr(one, kind.input)  # noqa: E731
+    key = lambda one: getattr(one, kind.input)
     texts = [key(one) for one in other]
     shared = set(texts) & set(map(key, train))
     return sum(text in shared for text in texts)
@@ -211,18 +263,29 @@ def overlap(kind: Kind, train: Iterable[Any], other: Iterable[Any]) -> int:
 def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Iterable[Any]:
     """Each item of that kind, or the `LineError` it is; more than fit into memory are an error."""
     if not is_generated(where):
-        return within_memory((kind.from_hub if isinstance(where, str) and in_hub(where) else kind.from_file)(where, *how), where)
+        return within_memory(
+            (kind.from_hub if isinstance(where, str) and in_hub(where) else kind.from_file)(
+                where, *how
+            ),
+            where,
+        )
     name, _, split = where.partition(":")
     if name not in kind.generated:
-        raise SaccadeError(f"the corpus '{name}' has no {kind.what}; those that have: {', '.join(kind.generated)}")
+        raise SaccadeError(
+            f"the corpus '{name}' has no {kind.what}; those that have: {', '.join(kind.generated)}"
+        )
     try:
         parts = generate(name, tuple(sorted((options or {}).items())))
     except TypeError as error:
-        raise SaccadeError(f"the corpus '{name}' cannot be generated with {options}: {error}") from None
+        raise SaccadeError(
+            f"the corpus '{name}' cannot be generated with {options}: {error}"
+        ) from None
     if split not in parts:
         raise SaccadeError(f"'{where}' is not a part of {name}{did_you_mean(split, parts)}")
     made = (kind.make(example) for example in parts[split])
-    return [one for several in made for one in (several if isinstance(several, list) else [several])]
+    return [
+        one for several in made for one in (several if isinstance(several, list) else [several])
+    ]
 
 
 def is_generated(where: Any) -> bool:

@@ -35,7 +35,10 @@ OTHERS = (
     "chinese",
     "japanese",
 )
-SAMPLE, FEWEST = 100, 5  # rows below the first one from which its meaning is guessed, and how many that takes
+SAMPLE, FEWEST = (
+    100,
+    5,
+)  # rows below the first one from which its meaning is guessed, and how many that takes
 LONGEST_NAME = 40  # characters of the name of a column
 Where = str | Path | Sequence[str | Path]
 Usual = Sequence[Sequence[str]]  # the names that each wanted column may have
@@ -54,17 +57,25 @@ def split_name(where: Where) -> tuple[Where, list[str]]:
 
 
 def each_entry(
-    path: Path, make: Callable[..., Item], usual: Usual, columns: Sequence[str], plain: Callable[[int, str], Item]
+    path: Path,
+    make: Callable[..., Item],
+    usual: Usual,
+    columns: Sequence[str],
+    plain: Callable[[int, str], Item],
 ) -> Iterator[Item | LineError]:
     """What `make` makes of each row and its columns: those named, or those of the usual names; `plain` reads the lines of a TSV
     whose first line names none."""
     if columns and len(columns) != len(usual):
         what = f"{len(columns)} column{'s' * (len(columns) > 1)} after the # of {path.name}, but {len(usual)} are read"
-        raise SaccadeError(f"{what}; write it as {path.name}#{','.join(names[0] for names in usual)}, with your names")
+        raise SaccadeError(
+            f"{what}; write it as {path.name}#{','.join(names[0] for names in usual)}, with your names"
+        )
     suffix = bare_suffix(path)
     if suffix == ".jsonl":
         chosen = columns or [names[0] for names in usual]
-        return convert(path, full_lines(path), from_json(lambda number, entry: make(number, entry, *chosen)))
+        return convert(
+            path, full_lines(path), from_json(lambda number, entry: make(number, entry, *chosen))
+        )
     read = partial(csv_rows, path, sniff(path)) if suffix == ".csv" else partial(tsv_rows, path)
     rows = read()
     number, first = next(rows)
@@ -72,9 +83,7 @@ def each_entry(
     found = None if isinstance(first, LineError) else locate(path, first, usual, columns)
     guessed = isinstance(first, list) and not (found and found[1]) and names_columns(first, below)
     form = ("<TAB>" if suffix == ".tsv" else ",").join(names[0] for names in usual)
-    what = (
-        f"line {number} is taken for the names of the columns; if it is an example, put a line of names above it, such as {form}"
-    )
+    what = f"line {number} is taken for the names of the columns; if it is an example, put a line of names above it, such as {form}"
     header = [LineError(HEADER, what, path, number)] * guessed
     if suffix == ".tsv" and found is None and not columns:
         return chain(header, convert(path, islice(full_lines(path), int(guessed), None), plain))
@@ -84,20 +93,37 @@ def each_entry(
         there = ", ".join(f"'{cell[:20]}'" for cell in first[:8])
         wanted = " and one named ".join(names[0] for names in usual)
         way = f"or choose columns by name or number, such as {suggest(path.name, first, below, usual, guessed)}"
-        raise LineError("columns", f"expected one column named {wanted}, got: {there}; rename them, {way}", path, number)
+        raise LineError(
+            "columns",
+            f"expected one column named {wanted}, got: {there}; rename them, {way}",
+            path,
+            number,
+        )
     at, has_header = found[0], found[1] or guessed
     names = [first[n].strip() if has_header else usual[k][0] for k, n in enumerate(at)]
-    links = [n for n, cell in enumerate(first) if has_header and n not in at and cell.strip().casefold() == "alignment"]
+    links = [
+        n
+        for n, cell in enumerate(first)
+        if has_header and n not in at and cell.strip().casefold() == "alignment"
+    ]
 
     def item(number: int, row: list[str]) -> Item:
         if len(row) != len(first):
             what = f"{len(row)} column{'s' * (len(row) > 1)} instead of the {len(first)} of line 1"
-            hint = "put quotes around a text with commas" if suffix == ".csv" else "remove tabs inside a text"
+            hint = (
+                "put quotes around a text with commas"
+                if suffix == ".csv"
+                else "remove tabs inside a text"
+            )
             raise LineError("columns", f"{what}; {hint}")
-        cells = zip((*names, *["alignment"] * len(links)), (row[n] for n in (*at, *links)), strict=True)
+        cells = zip(
+            (*names, *["alignment"] * len(links)), (row[n] for n in (*at, *links)), strict=True
+        )
         return make(number, dict(cells), *names)
 
-    return chain(header, convert(path, rows if has_header else chain([(number, first)], rows), item))
+    return chain(
+        header, convert(path, rows if has_header else chain([(number, first)], rows), item)
+    )
 
 
 def sample(rows: Rows[list[str]], width: int) -> list[list[str]]:
@@ -118,10 +144,15 @@ def names_columns(first: list[str], below: Sequence[list[str]]) -> bool:
         or not all(0 < len(cell) <= LONGEST_NAME and not has_digit(cell) for cell in cells)
     ):
         return False
-    if len(cells) > 1 and all(cell.casefold() in (*TEXTS, *LABELS, *SOURCES, *TARGETS, *OTHERS) for cell in cells):
+    if len(cells) > 1 and all(
+        cell.casefold() in (*TEXTS, *LABELS, *SOURCES, *TARGETS, *OTHERS) for cell in cells
+    ):
         return True
     columns = list(zip(*below, strict=True)) if len(below) >= FEWEST else []
-    longer = any(sum(map(len, column)) > 3 * len(cell) * len(column) for cell, column in zip(cells, columns, strict=False))
+    longer = any(
+        sum(map(len, column)) > 3 * len(cell) * len(column)
+        for cell, column in zip(cells, columns, strict=False)
+    )
     for cell, column in zip(cells, columns, strict=False):
         if all(map(has_digit, column)) or (longer and cell not in column and is_label(column)):
             return True
@@ -137,20 +168,30 @@ def is_label(column: Sequence[str]) -> bool:
     return 2 <= len({*column}) <= len(column) / 2
 
 
-def suggest(name: str, first: list[str], below: Sequence[list[str]], usual: Usual, named: bool) -> str:
+def suggest(
+    name: str, first: list[str], below: Sequence[list[str]], usual: Usual, named: bool
+) -> str:
     """The columns that fit best: the longest texts, and as labels few values that occur again; by name where row 1 has `named` them."""
-    columns, free, at = list(zip(*below, strict=True)), set(range(len(first))), list(range(len(usual)))
+    columns, free, at = (
+        list(zip(*below, strict=True)),
+        set(range(len(first))),
+        list(range(len(usual))),
+    )
 
     def role(k: int) -> int:
-        return {"image": 0, "label": 2, "answer": 2}.get(usual[k][0], 1)  # a label is chosen among what is left
+        return {"image": 0, "label": 2, "answer": 2}.get(
+            usual[k][0], 1
+        )  # a label is chosen among what is left
 
     def unfit(k: int, n: int) -> tuple[float, ...]:
         known = first[n].strip().casefold()
         rank = usual[k].index(known) if known in usual[k] else len(usual[k])
         length = sum(map(len, columns[n]))
-        return ((-sum("." in cell for cell in columns[n]),), (-length,), (-is_label(columns[n]), rank, len({*columns[n]})))[
-            role(k)
-        ]
+        return (
+            (-sum("." in cell for cell in columns[n]),),
+            (-length,),
+            (-is_label(columns[n]), rank, len({*columns[n]})),
+        )[role(k)]
 
     if len(below) >= FEWEST and len(first) >= len(usual):
         for k in sorted(at, key=role):
@@ -163,7 +204,9 @@ def suggest(name: str, first: list[str], below: Sequence[list[str]], usual: Usua
     return f"'{found}'" if " " in found else found
 
 
-def locate(path: Path, first: list[str], usual: Usual, columns: Sequence[str]) -> tuple[list[int], bool] | None:
+def locate(
+    path: Path, first: list[str], usual: Usual, columns: Sequence[str]
+) -> tuple[list[int], bool] | None:
     """The positions of the columns in a row, and whether the first row names them; None where they cannot be recognized."""
     header = [" ".join(cell.casefold().split()) for cell in first]
     at = []
@@ -198,7 +241,10 @@ def sniff(path: Path) -> str:
 
 def tsv_rows(path: Path) -> Rows[list[str]]:
     """The cells of each line; quotes are part of the text."""
-    return ((number, line if isinstance(line, LineError) else line.split("\t")) for number, line in full_lines(path))
+    return (
+        (number, line if isinstance(line, LineError) else line.split("\t"))
+        for number, line in full_lines(path)
+    )
 
 
 def csv_rows(path: Path, delimiter: str = ",") -> Rows[list[str]]:
@@ -213,14 +259,21 @@ def csv_rows(path: Path, delimiter: str = ",") -> Rows[list[str]]:
         try:
             row = next(csv.reader(iter(feed, None), strict=True, delimiter=delimiter), None)
         except csv.Error as error:
-            row = LineError("CSV", f"invalid CSV ({error}); close each quote, and double those inside a text")
-            end = next((n for n, (_, line) in enumerate(taken, 1) if isinstance(line, LineError)), 1)
+            row = LineError(
+                "CSV", f"invalid CSV ({error}); close each quote, and double those inside a text"
+            )
+            end = next(
+                (n for n, (_, line) in enumerate(taken, 1) if isinstance(line, LineError)), 1
+            )
             again += reversed(taken[end:])
             del taken[end:]
         if row is None:
             return
         unreadable = next((line for _, line in taken if isinstance(line, LineError)), None)
-        yield taken[0][0], unreadable or row or LineError("empty line", "the line is empty; remove it")
+        yield (
+            taken[0][0],
+            unreadable or row or LineError("empty line", "the line is empty; remove it"),
+        )
 
 
 def _take(lines: Rows[str], again: list[Any], taken: list[Any]) -> str | None:

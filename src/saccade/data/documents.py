@@ -27,7 +27,9 @@ class Document:
 def each_document(where: str | Path, documents: str = "file") -> Iterator[Document | LineError]:
     """Each document of some files, or the error it is: a `file`, a `line`, or what `blank` lines separate; of .jsonl each line."""
     if documents not in SEPARATED:
-        raise SaccadeError(f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}")
+        raise SaccadeError(
+            f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}"
+        )
     paths = [lines.one_file(part, FORMS) for part in lines.paths_of(where)]
     found = (item for path in paths for item in _each(path, documents))
     yield from (item for item in found if isinstance(item, LineError) or item.text.strip())
@@ -57,7 +59,9 @@ def _read_whole(path: Path) -> Iterator[Document | LineError]:
     """All of a file as one text, line breaks as they are except that \\r\\n is \\n; damaged lines come before it, as the errors they are."""
     raws = list(within_memory(lines.raw_lines(path, LARGEST), path))
     text = b"".join(raws).decode("utf-8-sig", "replace")
-    if "\ufffd" in text or "\0" in text:  # some lines may be damaged: they are left out, and become empty
+    if (
+        "\ufffd" in text or "\0" in text
+    ):  # some lines may be damaged: they are left out, and become empty
         kept = []
         for number, raw in enumerate(raws, 1):
             try:

@@ -28,7 +28,9 @@ Watch = Callable[[str, int, int], object]  # the file's name, bytes so far, byte
 class Redirects(HTTPRedirectHandler):
     """Follows redirects over the web only, and never from https down to http."""
 
-    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
         to = urlsplit(newurl).scheme
         if to != "https" and (to != "http" or req.type == "https"):
             raise URLError(f"it redirects to {newurl[:200]}")
@@ -44,19 +46,30 @@ def described(name: str) -> dict[str, Any]:
     return sets()[name]
 
 
-def fetch(name: str, to: Path | None = None, watch: Watch = lambda *_: None) -> tuple[Path, list[str]]:
+def fetch(
+    name: str, to: Path | None = None, watch: Watch = lambda *_: None
+) -> tuple[Path, list[str]]:
     """Makes all files of a set in the folder NAME of the cache, or of `to`; returns that folder and what should be noted."""
     row, folder, notes = described(name), (to or cache()) / name, []
     for file, how in row["files"].items():
         path = folder / file
         if not os.path.exists(path):
-            inputs = [content(name, source, row["downloads"][source], folder / "downloads", watch) for source in how["from"]]
+            inputs = [
+                content(name, source, row["downloads"][source], folder / "downloads", watch)
+                for source in how["from"]
+            ]
             made = MAKERS[how.get("make", "copy")](*inputs, *how.get("options", ()))
             write_atomically(path, lzma.compress(made) if file.endswith(".xz") else made)
-        if not is_as_published(unpacked(path), how if "make" in how else row["downloads"][how["from"][0]]):
+        if not is_as_published(
+            unpacked(path), how if "make" in how else row["downloads"][how["from"][0]]
+        ):
             if "make" not in how:
-                raise SaccadeError(f"{path} is not the published file (its sha256 differs); remove it, then fetch again")
-            notes.append(f"note: {file} was made as described, but differs from the one that docs/results.md was measured on")
+                raise SaccadeError(
+                    f"{path} is not the published file (its sha256 differs); remove it, then fetch again"
+                )
+            notes.append(
+                f"note: {file} was made as described, but differs from the one that docs/results.md was measured on"
+            )
     shutil.rmtree(folder / "downloads", ignore_errors=True)
     return folder, notes
 
@@ -72,7 +85,9 @@ def unpacked(path: Path) -> bytes:
     try:
         return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
     except lzma.LZMAError as error:
-        raise SaccadeError(f"{path} cannot be unpacked ({error}); remove it, then fetch again") from None
+        raise SaccadeError(
+            f"{path} cannot be unpacked ({error}); remove it, then fetch again"
+        ) from None
 
 
 def content(name: str, file: str, row: dict[str, Any], folder: Path, watch: Watch) -> bytes:
@@ -86,7 +101,9 @@ def content(name: str, file: str, row: dict[str, Any], folder: Path, watch: Watc
     if not is_as_published(found, row):
         if not there:
             target.unlink()
-        raise SaccadeError(f"{target if there else row['url']} is not the expected file (its sha256 differs); get it again")
+        raise SaccadeError(
+            f"{target if there else row['url']} is not the expected file (its sha256 differs); get it again"
+        )
     return found
 
 
@@ -96,10 +113,21 @@ def member(archive: Path, row: dict[str, Any]) -> bytes:
     try:
         with zipfile.ZipFile(archive) as opened, opened.open(wanted) as file:
             found = file.read(most + 1)
-    except (KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise SaccadeError(f"{archive} has no readable '{wanted}' ({error}); remove it, then fetch again") from None
+    except (
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        raise SaccadeError(
+            f"{archive} has no readable '{wanted}' ({error}); remove it, then fetch again"
+        ) from None
     if len(found) > most:
-        raise SaccadeError(f"'{wanted}' in {archive} is larger than {most:,} bytes; remove it, then fetch again")
+        raise SaccadeError(
+            f"'{wanted}' in {archive} is larger than {most:,} bytes; remove it, then fetch again"
+        )
     return found
 
 
@@ -111,7 +139,9 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
     why = ""
     for _ in range(ATTEMPTS):
         have = part.stat().st_size if part.is_file() else 0
-        request = Request(url, headers={"User-Agent": "saccade", **({"Range": f"bytes={have}-"} if have else {})})
+        request = Request(
+            url, headers={"User-Agent": "saccade", **({"Range": f"bytes={have}-"} if have else {})}
+        )
         try:
             with opener.open(request, timeout=SECONDS) as answer:
                 if not store(answer, part, have, most, target, watch):
@@ -137,7 +167,9 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
 
 def store(answer: Any, part: Path, have: int, most: int, target: Path, watch: Watch) -> bool:
     """Writes an answer behind what is there, or instead of it; False when it ended too early."""
-    continues = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+    continues = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+        f"bytes {have}-"
+    )
     if answer.status == 206 and not continues:
         part.unlink(missing_ok=True)
         return False
@@ -151,7 +183,9 @@ def store(answer: Any, part: Path, have: int, most: int, target: Path, watch: Wa
             watch(target.name, count, total or most)
     if max(count, total) > most:
         part.unlink()
-        raise SaccadeError(f"{target.name} is larger than the {most:,} bytes that it should have; it is not the expected file")
+        raise SaccadeError(
+            f"{target.name} is larger than the {most:,} bytes that it should have; it is not the expected file"
+        )
     return count >= total
 
 
@@ -159,7 +193,9 @@ def phrases(trees: bytes, *held_out: bytes) -> bytes:
     """Every phrase of the Stanford Sentiment Treebank's training trees as `LABEL TEXT`, 0 or 1, each once, the neutral ones left out."""
     lines = trees.decode().splitlines()[:8544]  # the rest is the dev part
     if len(lines) < 8544:
-        raise SaccadeError(f"the file of trees has {len(lines)} lines, expected at least 8,544; remove it, then fetch again")
+        raise SaccadeError(
+            f"the file of trees has {len(lines)} lines, expected at least 8,544; remove it, then fetch again"
+        )
     labels: dict[str, int] = {}
     for line in lines:
         open_: list[tuple[int, list[str]]] = [(0, [])]
@@ -175,7 +211,9 @@ def phrases(trees: bytes, *held_out: bytes) -> bytes:
     for known in held_out:  # a whole sentence of the dev or test part
         for line in known.decode().splitlines():
             labels.pop(line.partition(" ")[2], None)
-    return "".join(f"{int(label > 2)} {text}\n" for text, label in labels.items() if label != 2).encode()
+    return "".join(
+        f"{int(label > 2)} {text}\n" for text, label in labels.items() if label != 2
+    ).encode()
 
 
 def divided(pairs: bytes, part: str) -> bytes:
@@ -186,7 +224,9 @@ def divided(pairs: bytes, part: str) -> bytes:
 @functools.lru_cache(maxsize=1)
 def _divide(pairs: bytes) -> dict[str, bytes]:
     def plain(text: str) -> str:
-        return " ".join(re.sub(r"[^\w\s]", " ", unicodedata.normalize("NFKC", text).casefold()).split())
+        return " ".join(
+            re.sub(r"[^\w\s]", " ", unicodedata.normalize("NFKC", text).casefold()).split()
+        )
 
     parts: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
     held_out: set[str] = set()
@@ -197,7 +237,9 @@ def _divide(pairs: bytes) -> dict[str, bytes]:
         if part == "train" or f"source {source}" not in held_out:
             parts[part].append(line)
         held_out |= {f"source {source}", f"target {target}"} if part != "train" else set()
-    parts["train"] = [line for line in parts["train"] if f"target {plain(line.split(chr(9))[1])}" not in held_out]
+    parts["train"] = [
+        line for line in parts["train"] if f"target {plain(line.split(chr(9))[1])}" not in held_out
+    ]
     for lines in parts.values():
         lines.sort(key=lambda line: hashlib.sha256(line.encode()).digest())
     return {part: "".join(f"{line}\n" for line in lines).encode() for part, lines in parts.items()}

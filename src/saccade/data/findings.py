@@ -15,7 +15,19 @@ from ..errors import SaccadeError, did_you_mean
 from . import corpora
 from .archives import is_archive
 from .bad_lines import many
-from .corpora import DOCUMENTS, LABELED, PAIRS, PICTURED, SENTENCES, SHOWN, Kind, each_item, is_generated, overlap, whole_files
+from .corpora import (
+    DOCUMENTS,
+    LABELED,
+    PAIRS,
+    PICTURED,
+    SENTENCES,
+    SHOWN,
+    Kind,
+    each_item,
+    is_generated,
+    overlap,
+    whole_files,
+)
 from .delimited import split_name
 from .hub import in_hub
 from .lines import HEADER, LineError, bare_suffix, open_text, paths_of
@@ -29,15 +41,42 @@ Texts = tuple[str | tuple[str, ...], ...]  # of each side, as text or in words
 
 _HTML = "a|abbr|b|big|blockquote|body|br|center|code|div|em|font|h[1-6]|head|hr|html|i|img|li|ol|p|pre|s|script|small|span|strong"
 _HTML = rf"(?i)</?(?:{_HTML}|style|sub|sup|table|tbody|td|th|tr|tt|u|ul)(?:\s[^<>]*)?/?>"
-_MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format("\u0370-\u03ff\u0400-\u04ff")  # Greek and Cyrillic have letters that look Latin
+_MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format(
+    "\u0370-\u03ff\u0400-\u04ff"
+)  # Greek and Cyrillic have letters that look Latin
 # what should not be in a text: kind, level, sentence, and the pattern looked for
 PATTERNS = (
-    ("control characters", "warning", "with control characters; remove them", r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"),
-    ("replacement character", "warning", "with U+FFFD, where an earlier program lost a character", "\ufffd"),
-    ("mojibake", "warning", "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'", r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ"),
+    (
+        "control characters",
+        "warning",
+        "with control characters; remove them",
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f]",
+    ),
+    (
+        "replacement character",
+        "warning",
+        "with U+FFFD, where an earlier program lost a character",
+        "\ufffd",
+    ),
+    (
+        "mojibake",
+        "warning",
+        "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'",
+        r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ",
+    ),
     ("html tag", "warning", "with HTML tags; strip them", _HTML),
-    ("html entity", "warning", "with HTML entities such as &amp;; decode them", r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);"),
-    ("invisible characters", "note", "with zero-width or bidi marks", r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]"),
+    (
+        "html entity",
+        "warning",
+        "with HTML entities such as &amp;; decode them",
+        r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);",
+    ),
+    (
+        "invisible characters",
+        "note",
+        "with zero-width or bidi marks",
+        r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]",
+    ),
     ("mixed scripts", "note", "with words of Latin and other letters mixed", _MIXED),
 )
 # what makes an item odd: kinds of data, kind, level, sentence, and a test of its sides and of their numbers of words
@@ -55,7 +94,11 @@ class Look(NamedTuple):
     data: Kind
     sides: tuple[str, ...]
     labels: str = ""
-    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: ((one.text,), one.text.strip(), None)
+    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: (
+        (one.text,),
+        one.text.strip(),
+        None,
+    )
 
 
 LOOKS = {
@@ -79,7 +122,9 @@ class Finding:
     sentence: str
 
     def __str__(self) -> str:
-        lines = ", ".join(f"{line:,}" for line in self.lines) + (", …" if self.count > len(self.lines) else "")
+        lines = ", ".join(f"{line:,}" for line in self.lines) + (
+            ", …" if self.count > len(self.lines) else ""
+        )
         where = f" (line{'s' if self.count > 1 else ''} {lines})" if self.lines else ""
         return f"{self.level}: {self.sentence}{where}"
 
@@ -105,19 +150,40 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
         found = {"findings": [asdict(finding) for finding in self.findings]}
-        return {"name": self.name, f"{self.what}s": self.count, **self.lengths, **self.tallies, **found}
+        return {
+            "name": self.name,
+            f"{self.what}s": self.count,
+            **self.lengths,
+            **self.tallies,
+            **found,
+        }
 
     def lines(self) -> list[str]:
         """The report in plain sentences."""
         lines = [f"{self.name}: {many(self.count, self.what)}"]
         for side, of in self.lengths.items() if self.count else ():
-            median, p95 = (f"{of[key]:,.6g}" if of[key] < 1e5 else f"{of[key]:,.0f}" for key in ("median", "p95"))
+            median, p95 = (
+                f"{of[key]:,.6g}" if of[key] < 1e5 else f"{of[key]:,.0f}"
+                for key in ("median", "p95")
+            )
             spread = f"min {of['min']:,}, median {median}, mean {of['mean']:,.1f}, 95% up to {p95}, max {of['max']:,}"
-            lines.append(f"{side}: {many(int(of['words']), 'word')}" + f" ({spread} per {self.what})" * (self.count > 1))
+            lines.append(
+                f"{side}: {many(int(of['words']), 'word')}"
+                + f" ({spread} per {self.what})" * (self.count > 1)
+            )
         for name, counts in self.tallies.items() if self.count else ():
-            shown = [f"{label} {count:,} ({count / sum(counts.values()):.0%})" for label, count in counts.items()]
-            more = f", and {len(counts) - SHOWN_TALLIES} more" if len(counts) > SHOWN_TALLIES else ""
-            lines.append(f"{name}: {len(counts)} ({', '.join(shown[:SHOWN_TALLIES])}{more})" if counts else f"{name}: none")
+            shown = [
+                f"{label} {count:,} ({count / sum(counts.values()):.0%})"
+                for label, count in counts.items()
+            ]
+            more = (
+                f", and {len(counts) - SHOWN_TALLIES} more" if len(counts) > SHOWN_TALLIES else ""
+            )
+            lines.append(
+                f"{name}: {len(counts)} ({', '.join(shown[:SHOWN_TALLIES])}{more})"
+                if counts
+                else f"{name}: none"
+            )
         return lines + ([str(finding) for finding in self.findings] or ["nothing odd was found"])
 
 
@@ -131,8 +197,16 @@ def check(where: Sequence[str], kind: str | None = None, separated: str = "file"
         raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
     data, look = where[0] if len(where) == 1 else list(where), LOOKS[kind].data
     each = each_item(look, data, None, *[separated] * (kind == "text"))
-    items, broken = scan(each_decoded(list(each) or each_item(SHOWN, data)) if kind == "pictures" else each)
-    return report(kind, items, " + ".join(Path(one).name if own_files else one for one in where), broken, whole_files(look, data))
+    items, broken = scan(
+        each_decoded(list(each) or each_item(SHOWN, data)) if kind == "pictures" else each
+    )
+    return report(
+        kind,
+        items,
+        " + ".join(Path(one).name if own_files else one for one in where),
+        broken,
+        whole_files(look, data),
+    )
 
 
 def each_decoded(items: Iterable[Any]) -> Iterator[Any]:
@@ -148,18 +222,31 @@ def each_decoded(items: Iterable[Any]) -> Iterator[Any]:
 
 def check_other(first: Report, where: str, separated: str = "file") -> Report:
     """A report on another set of the same kind, which also says how much of it is in the first."""
-    found, look = check([where] if "#" in where else paths_of(where), first.kind, separated), LOOKS[first.kind]
+    found, look = (
+        check([where] if "#" in where else paths_of(where), first.kind, separated),
+        LOOKS[first.kind],
+    )
     shared = overlap(look.data, first.items, found.items)
     what = f"{shared:,} of {many(found.count, found.what)} also in {first.name} (the same {look.sides[0]})"
-    more = [Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")] if shared else []
-    return replace(found, findings=tuple(sorted([*found.findings, *more], key=lambda one: LEVELS.index(one.level))))
+    more = (
+        [Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")]
+        if shared
+        else []
+    )
+    return replace(
+        found,
+        findings=tuple(sorted([*found.findings, *more], key=lambda one: LEVELS.index(one.level))),
+    )
 
 
 def usual_kind(where: Sequence[str]) -> str:
     """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
     if len(where) == 1 and is_generated(where[0]):
         name = where[0].partition(":")[0]
-        return next((kind for kind in ("labels", "pairs", "graphs") if name in LOOKS[kind].data.generated), "text")
+        return next(
+            (kind for kind in ("labels", "pairs", "graphs") if name in LOOKS[kind].data.generated),
+            "text",
+        )
     names = [split_name(one)[0] for one in where]
     if len(where) != 1 or in_hub(where[0]) or "," in str(names[0]):
         return "pairs"
@@ -174,14 +261,26 @@ def usual_kind(where: Sequence[str]) -> str:
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
     # the first of these that is there
-    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "faces": "graphs", "label": "labels", "text": "text"}
-    return next((kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs")
+    keys = {
+        "source": "pairs",
+        "words": "tags",
+        "nodes": "graphs",
+        "faces": "graphs",
+        "label": "labels",
+        "text": "text",
+    }
+    return next(
+        (kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs"
+    )
 
 
 def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     """All items that can be read, and the lines that cannot as findings, so that one run shows all problems at once."""
     good: list[Item] = []
-    wrong, count = dict[str, list[LineError]](), Counter[str]()  # the first errors of a kind, and how many there are
+    wrong, count = (
+        dict[str, list[LineError]](),
+        Counter[str](),
+    )  # the first errors of a kind, and how many there are
     try:
         for item in items:
             if isinstance(item, LineError):
@@ -199,24 +298,47 @@ def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
         lines = [error.line for error in errors if error.line]
         several = f"{count[kind]:,} broken lines ({kind}), the first: " if count[kind] > 1 else ""
         level = "note" if kind == HEADER else "error"
-        broken.append(Finding(kind, level, count[kind], lines, several + str(errors[0].args[0] if kind == HEADER else errors[0])))
+        broken.append(
+            Finding(
+                kind,
+                level,
+                count[kind],
+                lines,
+                several + str(errors[0].args[0] if kind == HEADER else errors[0]),
+            )
+        )
     return good, broken
 
 
-def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding] = (), by_line: bool = False) -> Report:
+def report(
+    kind: str,
+    items: Sequence[Any],
+    name: str,
+    broken: Iterable[Finding] = (),
+    by_line: bool = False,
+) -> Report:
     """A report on items of one kind; odd text is looked for line by line where an item is many lines of its file."""
     look, found = LOOKS[kind], list(broken)
     lines = [item.line or number for number, item in enumerate(items, 1)]
     sides = () if kind == "pictures" else look.sides  # of words, which a picture has not
-    counts, long = [array("q") for _ in sides], [0 for _ in sides]  # words of each item; items that are one long word
+    counts, long = (
+        [array("q") for _ in sides],
+        [0 for _ in sides],
+    )  # words of each item; items that are one long word
     for row, _, _ in map(look.facts, items):
         for n, side in enumerate(row):
             counts[n].append(len(side if isinstance(side, tuple) else side.split()))
             long[n] += isinstance(side, str) and len(side) > 8 and counts[n][-1] == 1
 
-    def add(kind: str, level: str, what: str, at: Sequence[int], thing: str = look.data.thing) -> None:
+    def add(
+        kind: str, level: str, what: str, at: Sequence[int], thing: str = look.data.thing
+    ) -> None:
         if at:
-            found.append(Finding(kind, level, len(at), list(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"))
+            found.append(
+                Finding(
+                    kind, level, len(at), list(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"
+                )
+            )
 
     # lines that are mostly one word and far longer than a word: text in a script without spaces
     bare = [side for side, those in zip(sides, long, strict=True) if 2 * those > len(items)]
@@ -228,8 +350,14 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
         if kind in kinds.split() and not (bare and named == "length ratio"):
             rows = zip(lines, map(look.facts, items), zip(*counts, strict=True), strict=True)
             add(named, level, what, [line for line, (row, _, _), n in rows if is_odd(row, n)])
-    seen, more = dict[Hashable, Hashable](), set[Hashable]()  # of each key the first value, and its others with it
-    again, other = list[int](), list[int]()  # lines of what occurs again, with the same label, tags or target, or with others
+    seen, more = (
+        dict[Hashable, Hashable](),
+        set[Hashable](),
+    )  # of each key the first value, and its others with it
+    again, other = (
+        list[int](),
+        list[int](),
+    )  # lines of what occurs again, with the same label, tags or target, or with others
     for line, (_, key, value) in zip(lines, map(look.facts, items), strict=True):
         if key not in seen:
             seen[key] = value
@@ -240,13 +368,25 @@ def report(kind: str, items: Sequence[Any], name: str, broken: Iterable[Finding]
             more.add((key, value))
     add("duplicates", "note", "repeating an earlier one", again)
     several, level = look.labels or "targets", "warning" if look.labels else "note"
-    add(f"several {several}", level, f"with other {several} than an earlier one of the same {look.sides[0]}", other)
+    add(
+        f"several {several}",
+        level,
+        f"with other {several} than an earlier one of the same {look.sides[0]}",
+        other,
+    )
     tally: dict[str, int] = {}
     if look.labels:
         labels = [look.facts(item)[2] for item in items]
-        each = (label for some in labels for label in (some if isinstance(some, tuple) else (some,)) if label is not None)
+        each = (
+            label
+            for some in labels
+            for label in (some if isinstance(some, tuple) else (some,))
+            if label is not None
+        )
         tally = dict(sorted(Counter(each).items(), key=lambda row: (-row[1], row[0])))
-        without = [line for line, some in zip(lines, labels, strict=True) if some is None or some == ()]
+        without = [
+            line for line, some in zip(lines, labels, strict=True) if some is None or some == ()
+        ]
         add(f"no {look.labels}", "warning" if tally else "note", f"without {look.labels}", without)
         found += find_odd_labels(tally, look.labels, len(items))
     for named, level, what, pattern in PATTERNS:
@@ -270,16 +410,29 @@ def measure(counts: Sequence[int]) -> dict[str, float]:
     values = np.asarray(counts if len(counts) else [0], dtype=np.int64)
     median, p95 = np.percentile(values, [50, 95]).tolist()
     least, most = int(values.min()), int(values.max())
-    return {"words": int(values.sum()), "min": least, "median": median, "mean": float(values.mean()), "p95": p95, "max": most}
+    return {
+        "words": int(values.sum()),
+        "min": least,
+        "median": median,
+        "mean": float(values.mean()),
+        "p95": p95,
+        "max": most,
+    }
 
 
-def find_text(pattern: str, lines: Sequence[int], facts: Iterable[tuple[Texts, Any, Any]], by_line: bool) -> Iterator[int]:
+def find_text(
+    pattern: str, lines: Sequence[int], facts: Iterable[tuple[Texts, Any, Any]], by_line: bool
+) -> Iterator[int]:
     """The lines where the pattern occurs."""
     search = re.compile(pattern).search
     for line, (row, _, _) in zip(lines, facts, strict=True):
-        if any(search(text) for side in row for text in (side if isinstance(side, tuple) else (side,))):
+        if any(
+            search(text) for side in row for text in (side if isinstance(side, tuple) else (side,))
+        ):
             inside = str(row[0]).split("\n") if by_line else []
-            yield from (line + n for n, text in enumerate(inside) if search(text)) if by_line else (line,)
+            yield from (
+                (line + n for n, text in enumerate(inside) if search(text)) if by_line else (line,)
+            )
 
 
 def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Finding]:
@@ -287,11 +440,26 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
     once = [name for name, occurs in tally.items() if occurs == 1]
     folded = Counter(" ".join(name.casefold().split()) for name in tally)
     twins = [name for name in tally if folded[" ".join(name.casefold().split())] > 1]
-    rare, alike = (", ".join(f"'{name[:30]}'" for name in names[:5]) + ", …" * (len(names) > 5) for names in (once, twins))
+    rare, alike = (
+        ", ".join(f"'{name[:30]}'" for name in names[:5]) + ", …" * (len(names) > 5)
+        for names in (once, twins)
+    )
     if once and len(tally) > len(once):
-        yield Finding(f"rare {what}", "note", len(once), [], f"{what} that occur only once: {rare}; check whether they are meant")
+        yield Finding(
+            f"rare {what}",
+            "note",
+            len(once),
+            [],
+            f"{what} that occur only once: {rare}; check whether they are meant",
+        )
     if twins:
-        yield Finding(f"similar {what}", "warning", len(twins), [], f"{what} that differ only in case: {alike}; write them alike")
+        yield Finding(
+            f"similar {what}",
+            "warning",
+            len(twins),
+            [],
+            f"{what} that differ only in case: {alike}; write them alike",
+        )
     if what == "labels":
         yield from find_useless_labels(tally, sum(tally.values()))
 
@@ -300,10 +468,14 @@ def find_useless_labels(tally: Mapping[str, int], count: int) -> Iterator[Findin
     """Labels from which nothing can be learned: one for nearly all of `count` texts, or another one for each."""
     name, most = max(tally.items(), key=lambda row: row[1], default=("", 0))
     if len(tally) == 1 and count > 1:
-        yield Finding("one label", "warning", count, [], f"every label is '{name}'; there is nothing to learn")
+        yield Finding(
+            "one label", "warning", count, [], f"every label is '{name}'; there is nothing to learn"
+        )
     elif most > 0.99 * count:
         what = f"{most:,} of {count:,} labels are '{name[:30]}', more than 99%; check that the right column was chosen"
         yield Finding("one label", "warning", most, [], what)
     if 2 * len(tally) > count >= MANY:
         what = f"{len(tally):,} different labels for {count:,} texts; if they are pairs of texts, check them with --as pairs"
-        yield Finding("as many labels", "warning", len(tally), [], f"{what}, and train with task: translation")
+        yield Finding(
+            "as many labels", "warning", len(tally), [], f"{what}, and train with task: translation"
+        )

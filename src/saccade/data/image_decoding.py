@@ -21,7 +21,9 @@ from .image_formats import FORMATS, read_at
 from .lines import one_file
 
 MOST_PIXELS = 40_000_000
-SPARE = 64 * 1024 * 1024  # bytes that a file may have beside 8 for each pixel: further frames, a profile, a thumbnail
+SPARE = (
+    64 * 1024 * 1024
+)  # bytes that a file may have beside 8 for each pixel: further frames, a profile, a thumbnail
 FORMS = "an image file (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)"
 # what a decoder may raise about a damaged file
 BROKEN = (
@@ -39,7 +41,10 @@ ROTATIONS = {
 
 
 def read_image(
-    source: Path | bytes, size: tuple[int, int] | None = None, most_pixels: int = MOST_PIXELS, name: str = ""
+    source: Path | bytes,
+    size: tuple[int, int] | None = None,
+    most_pixels: int = MOST_PIXELS,
+    name: str = "",
 ) -> Tensor:
     """The pixels of an image, uint8 3 H W: the first frame of an animated one, turned as EXIF says, over white where it is
     transparent. With `size` (height, width): the middle of that shape, resized to exactly that with antialiasing."""
@@ -59,11 +64,18 @@ def fit(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return middle.resize(size[::-1], Image.Resampling.BICUBIC)
 
 
-def fit_box(box: tuple[int, int, int, int], before: tuple[int, int], size: tuple[int, int]) -> tuple[float, ...]:
+def fit_box(
+    box: tuple[int, int, int, int], before: tuple[int, int], size: tuple[int, int]
+) -> tuple[float, ...]:
     """Where a box x0 y0 x1 y1 of an image of size `before` (height, width) is, once `fit` has made it of that `size`."""
     x0, y0, x1, y1 = _middle(before, size)
     across, down = size[1] / (x1 - x0), size[0] / (y1 - y0)
-    return (box[0] - x0) * across, (box[1] - y0) * down, (box[2] - x0) * across, (box[3] - y0) * down
+    return (
+        (box[0] - x0) * across,
+        (box[1] - y0) * down,
+        (box[2] - x0) * across,
+        (box[3] - y0) * down,
+    )
 
 
 def _middle(before: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -81,7 +93,11 @@ def to_tensor(image: Image.Image) -> Tensor:
 
 def resized(image: Tensor, size: tuple[int, int]) -> Tensor:
     """`fit` for pixels 3 H W."""
-    return image if image.shape[1:] == size else to_tensor(fit(Image.fromarray(image.permute(1, 2, 0).numpy()), size))
+    return (
+        image
+        if image.shape[1:] == size
+        else to_tensor(fit(Image.fromarray(image.permute(1, 2, 0).numpy()), size))
+    )
 
 
 def _open(path: Path) -> BinaryIO:
@@ -89,11 +105,15 @@ def _open(path: Path) -> BinaryIO:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise SaccadeError(f"'{path}' cannot be read: {error.strerror}; check its path and permissions") from None
+        raise SaccadeError(
+            f"'{path}' cannot be read: {error.strerror}; check its path and permissions"
+        ) from None
     file = os.fdopen(handle, "rb")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
-        raise SaccadeError(f"{path}: expected a file, got a named pipe, a socket or a device; give {FORMS}")
+        raise SaccadeError(
+            f"{path}: expected a file, got a named pipe, a socket or a device; give {FORMS}"
+        )
     return file
 
 
@@ -105,7 +125,9 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
     try:
         width, height = form.size(file)
     except BROKEN:
-        raise SaccadeError(f"{name}: expected a whole {form.name} image, got a damaged header; get the file again") from None
+        raise SaccadeError(
+            f"{name}: expected a whole {form.name} image, got a damaged header; get the file again"
+        ) from None
     _check_size(name, width, height, most)
     length, longest = file.seek(0, os.SEEK_END), 8 * width * height + SPARE
     if length > longest:
@@ -116,7 +138,9 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
         lean, orientation = form.lean(file)
         with form.plugin(io.BytesIO(lean)) as image:
             _check_size(name, *image.size, most)
-            if size and form.name == "JPEG":  # decoded in an eighth, a quarter or half of its size where that is enough
+            if (
+                size and form.name == "JPEG"
+            ):  # decoded in an eighth, a quarter or half of its size where that is enough
                 target = size if orientation in (5, 6, 7, 8) else size[::-1]
                 scale = min(image.width / target[0], image.height / target[1])
                 image.draft(None, (int(image.width / scale), int(image.height / scale)))
@@ -124,17 +148,23 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
             made = _to_rgb(image, name)
     except BROKEN as error:
         why = (str(error).splitlines() or [""])[0][:100] or type(error).__name__
-        raise SaccadeError(f"{name}: expected a whole {form.name} image, got a damaged one ({why}); get the file again") from None
+        raise SaccadeError(
+            f"{name}: expected a whole {form.name} image, got a damaged one ({why}); get the file again"
+        ) from None
     made = made.transpose(ROTATIONS[orientation]) if orientation in ROTATIONS else made
     return to_tensor(fit(made, size) if size else made)
 
 
 def _check_size(name: str, width: int, height: int, most: int) -> None:
     if width < 1 or height < 1:
-        raise SaccadeError(f"{name}: expected at least one pixel, got {width} × {height}; get the file again")
+        raise SaccadeError(
+            f"{name}: expected at least one pixel, got {width} × {height}; get the file again"
+        )
     if width * height > most:
         what = f"expected at most {most:,} pixels, got {width:,} × {height:,}"
-        raise SaccadeError(f"{name}: {what}; make the image smaller, or raise the limit (most_pixels)")
+        raise SaccadeError(
+            f"{name}: {what}; make the image smaller, or raise the limit (most_pixels)"
+        )
 
 
 def _unknown(start: bytes) -> str:
@@ -147,18 +177,26 @@ def _unknown(start: bytes) -> str:
     if start[:4] in (b"II+\0", b"MM\0+"):
         got = "a BigTIFF image"
     text = all(32 <= one < 127 or one in b"\t\r\n" for one in start)
-    got = got or (f"a text that starts with {start.decode()!r}" if text else f"bytes that start with {start[:8].hex(' ')}")
+    got = got or (
+        f"a text that starts with {start.decode()!r}"
+        if text
+        else f"bytes that start with {start[:8].hex(' ')}"
+    )
     return f"expected {FORMS}, got {got}; convert it to PNG or JPEG"
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     """RGB of any kind of pixels: those of 16 bits lose the lower 8, transparent ones lie over white."""
     if image.mode == "F":
-        raise SaccadeError(f"{name}: expected 8 or 16 bits per channel, got floating-point pixels; convert it to PNG")
+        raise SaccadeError(
+            f"{name}: expected 8 or 16 bits per channel, got floating-point pixels; convert it to PNG"
+        )
     if image.mode.startswith("I"):
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
-            raise SaccadeError(f"{name}: expected 8 or 16 bits per channel, got pixels of 32 bits; convert it to PNG")
+            raise SaccadeError(
+                f"{name}: expected 8 or 16 bits per channel, got pixels of 32 bits; convert it to PNG"
+            )
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         layer = image.convert("RGBA")

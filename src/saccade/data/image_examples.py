@@ -63,7 +63,9 @@ class Pictured:
     line: int = 0
 
 
-def stack(images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str] | None = None) -> "Tensor":
+def stack(
+    images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str] | None = None
+) -> "Tensor":
     """All pictures decoded at one size, uint8 N 3 H W; each is decoded once, however often it is among them. One that cannot be decoded
     is an error, or black where `wrong` gets the numbers of such and why."""
     import torch
@@ -103,7 +105,9 @@ class Kept(Picture):
         return self.kept if size == tuple(self.kept.shape[1:]) else self.picture.pixels(size)
 
 
-def decode_each(images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str]) -> list[Picture]:
+def decode_each(
+    images: Sequence[Picture], size: tuple[int, int], wrong: dict[int, str]
+) -> list[Picture]:
     """The pictures that can be decoded, with their pixels at that size; `wrong` gets the numbers of the others, and why."""
     good = list[Picture]()
     for n, image in enumerate(images):

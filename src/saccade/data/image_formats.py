@@ -21,9 +21,53 @@ from PIL import WebPImagePlugin as WebP
 
 MOST_CHUNKS, MOST_SEGMENTS, MOST_SCANS = 200_000, 10_000, 100  # of PNG and WebP, of JPEG
 # the tags of TIFF that say how pixels are stored; all others are left out of what Pillow sees, 274 (orientation) too
-TIFF_TAGS = {*range(256, 260), 262, 266, 273, 277, 278, 279, 284, 317, 320, *range(322, 326), 338, 339, 347, 530, 532}
-TIFF_NUMBERS = {256, 257, 259, 262, 266, 277, 278, 284, 317, 322, 323}  # the tags that are one number
-TIFF_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+TIFF_TAGS = {
+    *range(256, 260),
+    262,
+    266,
+    273,
+    277,
+    278,
+    279,
+    284,
+    317,
+    320,
+    *range(322, 326),
+    338,
+    339,
+    347,
+    530,
+    532,
+}
+TIFF_NUMBERS = {
+    256,
+    257,
+    259,
+    262,
+    266,
+    277,
+    278,
+    284,
+    317,
+    322,
+    323,
+}  # the tags that are one number
+TIFF_BYTES = {
+    1: 1,
+    2: 1,
+    3: 2,
+    4: 4,
+    5: 8,
+    6: 1,
+    7: 1,
+    8: 2,
+    9: 4,
+    10: 8,
+    11: 4,
+    12: 8,
+    13: 4,
+    16: 8,
+}
 
 
 class Format(NamedTuple):
@@ -61,7 +105,9 @@ def _orientation(exif: bytes) -> int:
     return 1
 
 
-def _chunks(file: BinaryIO, at: int, form: str, extra: int, even: bool = False) -> Iterator[tuple[bytes, int, int]]:
+def _chunks(
+    file: BinaryIO, at: int, form: str, extra: int, even: bool = False
+) -> Iterator[tuple[bytes, int, int]]:
     """Kind, start and length of each chunk of PNG or RIFF; `extra` bytes of a chunk are not counted in its length."""
     end = file.seek(0, os.SEEK_END)
     for _ in range(MOST_CHUNKS):
@@ -104,7 +150,11 @@ def _segments(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
 
 
 def _size_jpeg(file: BinaryIO) -> tuple[int, ...]:
-    frames = (at for marker, at, _ in _segments(file) if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC))
+    frames = (
+        at
+        for marker, at, _ in _segments(file)
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)
+    )
     return _unpack(">HH", file, next(frames, -1) + 5)[::-1]
 
 
@@ -132,7 +182,9 @@ def _tiff_tags(file: BinaryIO) -> tuple[str, int, dict[int, tuple[bytes, int, in
     found, entries = {}, read_at(file, start + 2, 12 * count)
     for n in range(0, 12 * count, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", entries, n)
-        [value] = struct.unpack_from(f"{order}H" if kind == 3 and number < 3 else f"{order}I", entries, n + 8)
+        [value] = struct.unpack_from(
+            f"{order}H" if kind == 3 and number < 3 else f"{order}I", entries, n + 8
+        )
         found[tag] = entries[n : n + 12], value, number * TIFF_BYTES.get(kind, 1)
     return order, start, found
 
@@ -148,14 +200,20 @@ def _lean_tiff(file: BinaryIO) -> tuple[bytes, int]:
     kept = {tag: tags[tag] for tag in sorted(TIFF_TAGS & set(tags))}
     data = bytearray(read_at(file, 0, -1))
     tile = tags.get(322, (b"", 1, 0))[1] * tags.get(323, (b"", 1, 0))[1]
-    if sum(length for _, _, length in kept.values()) > len(data) or tile > max(4 * tags[256][1] * tags[257][1], 2**22):
+    if sum(length for _, _, length in kept.values()) > len(data) or tile > max(
+        4 * tags[256][1] * tags[257][1], 2**22
+    ):
         raise ValueError("tags that are longer than the file")
     for tag, (entry, value, length) in kept.items():
         if (length > 4 and value + length > len(data)) or (
             tag in TIFF_NUMBERS and struct.unpack_from(f"{order}I", entry, 4) != (1,)
         ):
             raise ValueError(f"the tag {tag} is wrong")
-    made = struct.pack(f"{order}H", len(kept)) + b"".join(entry for entry, _, _ in kept.values()) + bytes(4)
+    made = (
+        struct.pack(f"{order}H", len(kept))
+        + b"".join(entry for entry, _, _ in kept.values())
+        + bytes(4)
+    )
     data[start : start + len(made)] = made
     return bytes(data), tags.get(274, (b"", 1, 0))[1]
 
@@ -173,7 +231,14 @@ def _size_webp(file: BinaryIO) -> tuple[int, ...]:
 
 
 def _lean_webp(file: BinaryIO) -> tuple[bytes, int]:
-    where = next(((at, length) for kind, at, length in _chunks(file, 12, "<4sI", 8, even=True) if kind == b"EXIF"), (0, 8))
+    where = next(
+        (
+            (at, length)
+            for kind, at, length in _chunks(file, 12, "<4sI", 8, even=True)
+            if kind == b"EXIF"
+        ),
+        (0, 8),
+    )
     return read_at(file, 0, -1), _orientation(read_at(file, where[0] + 8, min(where[1] - 8, 2**16)))
 
 
@@ -206,17 +271,31 @@ def _size_bmp(file: BinaryIO) -> tuple[int, ...]:
 
 
 def _size_ppm(file: BinaryIO) -> tuple[int, ...]:
-    found = re.match(rb"P\d\s+(\d{1,10})\s+(\d{1,10})\s", re.sub(rb"#[^\n]*", b"", read_at(file, 0, 2**16)))
+    found = re.match(
+        rb"P\d\s+(\d{1,10})\s+(\d{1,10})\s", re.sub(rb"#[^\n]*", b"", read_at(file, 0, 2**16))
+    )
     if not found:
         raise ValueError("no width and height")
     return int(found[1]), int(found[2])
 
 
 FORMATS = (
-    Format("PNG", re.compile(rb"\x89PNG\r\n\x1a\n"), Png.PngImageFile, lambda file: _unpack(">II", file, 16), _lean_png),
+    Format(
+        "PNG",
+        re.compile(rb"\x89PNG\r\n\x1a\n"),
+        Png.PngImageFile,
+        lambda file: _unpack(">II", file, 16),
+        _lean_png,
+    ),
     Format("JPEG", re.compile(rb"\xff\xd8\xff"), Jpeg.JpegImageFile, _size_jpeg, _lean_jpeg),
     Format("GIF", re.compile(rb"GIF8[79]a"), Gif.GifImageFile, _size_gif),
-    Format("WebP", re.compile(rb"RIFF....WEBPVP8", re.DOTALL), WebP.WebPImageFile, _size_webp, _lean_webp),
+    Format(
+        "WebP",
+        re.compile(rb"RIFF....WEBPVP8", re.DOTALL),
+        WebP.WebPImageFile,
+        _size_webp,
+        _lean_webp,
+    ),
     Format("TIFF", re.compile(rb"II\*\0|MM\0\*"), Tiff.TiffImageFile, _size_tiff, _lean_tiff),
     Format("PPM", re.compile(rb"P[1-6][\s#]"), Ppm.PpmImageFile, _size_ppm),
     Format("BMP", re.compile(rb"BM"), Bmp.BmpImageFile, _size_bmp),

@@ -26,7 +26,9 @@ def each_captioned(where: str | Path, images: str = "") -> Iterator[Captioned | 
     path, columns = _table(where, f"{TABLE} of images and captions")
     shelf, grouped = Shelf(path, images), dict[str, tuple[Captioned, list[str]]]()
 
-    def take(number: int, entry: dict[str, Any], image: str = "image", captions: str = "captions") -> None:
+    def take(
+        number: int, entry: dict[str, Any], image: str = "image", captions: str = "captions"
+    ) -> None:
         name = _NUMBERED.sub("", image_name(entry, image))
         key = "caption" if captions not in entry and "caption" in entry else captions
         texts = entry[key] if isinstance(entry.get(key), list) else [text_of(entry, key)]
@@ -41,8 +43,14 @@ def each_captioned(where: str | Path, images: str = "") -> Iterator[Captioned | 
         name, caption = split_columns(line, (2,), "image<TAB>caption")
         take(number, {"image": name, "captions": caption})
 
-    yield from (item for item in each_entry(path, take, (IMAGE, CAPTIONS), columns, plain) if item is not None)
-    yield from (Captioned(one.image, tuple(captions), one.line) for one, captions in grouped.values())
+    yield from (
+        item
+        for item in each_entry(path, take, (IMAGE, CAPTIONS), columns, plain)
+        if item is not None
+    )
+    yield from (
+        Captioned(one.image, tuple(captions), one.line) for one, captions in grouped.values()
+    )
 
 
 def each_asked(where: str | Path, images: str = "") -> Iterator[Asked | LineError]:
@@ -52,13 +60,19 @@ def each_asked(where: str | Path, images: str = "") -> Iterator[Asked | LineErro
     shelf = Shelf(path, images)
 
     def make(
-        number: int, entry: dict[str, Any], image: str = "image", question: str = "question", answer: str = "answer"
+        number: int,
+        entry: dict[str, Any],
+        image: str = "image",
+        question: str = "question",
+        answer: str = "answer",
     ) -> Asked:
         known = label_of(entry.get(answer), "answer", "question")
         return Asked(shelf.find(image_name(entry, image)), text_of(entry, question), known, number)
 
     def plain(number: int, line: str) -> Asked:
-        cells = split_columns(line, (2, 3), "image<TAB>question<TAB>answer")  # who asks has no answer
+        cells = split_columns(
+            line, (2, 3), "image<TAB>question<TAB>answer"
+        )  # who asks has no answer
         return make(number, dict(zip(("image", "question", "answer"), cells, strict=False)))
 
     if bare_suffix(path) == ".json":
@@ -72,14 +86,24 @@ def each_pictured(where: str | Path, images: str = "") -> Iterator[Pictured | Li
     path = located(Path(split_name(str(where))[0]).expanduser())  # type: ignore[arg-type]
     if path.is_dir() or is_archive(path):
         if images:
-            raise SaccadeError(f"data.images is '{images}', but {path} holds the images itself; leave data.images out")
+            raise SaccadeError(
+                f"data.images is '{images}', but {path} holds the images itself; leave data.images out"
+            )
         found = open_images(path).classes()
         return (Pictured(image, label, number) for number, (image, label) in enumerate(found, 1))
-    path, columns = _table(where, f"{TABLE} of images and labels, or a folder or an archive of folders named by labels")
+    path, columns = _table(
+        where, f"{TABLE} of images and labels, or a folder or an archive of folders named by labels"
+    )
     shelf = Shelf(path, images)
 
-    def make(number: int, entry: dict[str, Any], image: str = "image", label: str = "label") -> Pictured:
-        return Pictured(shelf.find(image_name(entry, image)), label_of(entry.get(label), "label", "image"), number)
+    def make(
+        number: int, entry: dict[str, Any], image: str = "image", label: str = "label"
+    ) -> Pictured:
+        return Pictured(
+            shelf.find(image_name(entry, image)),
+            label_of(entry.get(label), "label", "image"),
+            number,
+        )
 
     def plain(number: int, line: str) -> Pictured:
         name, label = split_columns(line, (2,), "image<TAB>label")
@@ -93,7 +117,10 @@ def each_shown(where: str | Path, images: str = "") -> Iterator[Pictured | LineE
     path = located(Path(split_name(str(where))[0]).expanduser())  # type: ignore[arg-type]
     if images or not (path.is_dir() or is_archive(path)):
         return each_pictured(where, images)
-    return (Pictured(image, None, number) for number, image in enumerate(open_images(path).pictures(), 1))
+    return (
+        Pictured(image, None, number)
+        for number, image in enumerate(open_images(path).pictures(), 1)
+    )
 
 
 def image_name(entry: dict[str, Any], key: str) -> str:
@@ -106,7 +133,9 @@ def _table(where: str | Path, forms: str, *more: str) -> tuple[Path, list[str]]:
     name, columns = split_name(where)
     path = one_file(str(name), forms)
     if bare_suffix(path) not in (*SUFFIXES, *more):
-        raise SaccadeError(f"'{path}' does not end in {', '.join((*SUFFIXES, *more))}, so its format is not known; give {forms}")
+        raise SaccadeError(
+            f"'{path}' does not end in {', '.join((*SUFFIXES, *more))}, so its format is not known; give {forms}"
+        )
     return path, columns
 
 
@@ -117,17 +146,24 @@ def _from_list(path: Path, make: Callable[..., Asked]) -> Iterator[Asked]:
         size += len(line)
         content.append(line)
         if size > LONGEST_JSON:
-            raise SaccadeError(f"{path} is longer than {LONGEST_JSON:,} bytes; write .jsonl, one question on each line")
+            raise SaccadeError(
+                f"{path} is longer than {LONGEST_JSON:,} bytes; write .jsonl, one question on each line"
+            )
     try:
         rows = json.loads(b"".join(content))
     except (ValueError, RecursionError) as error:
-        raise SaccadeError(f"{path} is not JSON ({str(error)[:100]}); write a list of [question, answer, image]") from None
+        raise SaccadeError(
+            f"{path} is not JSON ({str(error)[:100]}); write a list of [question, answer, image]"
+        ) from None
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
         try:
             if isinstance(row, list) and len(row) == 3:
                 row = dict(zip(("question", "answer", "image"), row, strict=True))
             if not isinstance(row, dict):
-                raise LineError("JSON", "expected [question, answer, image] or an object with these names; write it so")
+                raise LineError(
+                    "JSON",
+                    "expected [question, answer, image] or an object with these names; write it so",
+                )
             yield make(number, row)
         except LineError as error:
             raise SaccadeError(f"{path}, entry {number}: {error.args[0]}") from None

@@ -36,13 +36,19 @@ def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
     if suffix in SUFFIXES:
         return each_entry(path, labeled_of, (TEXTS, LABELS), columns, _from_tsv)
     if columns:
-        raise SaccadeError(f"{path} has no columns to choose with a #; give a .csv, .tsv or .jsonl file")
+        raise SaccadeError(
+            f"{path} has no columns to choose with a #; give a .csv, .tsv or .jsonl file"
+        )
     rows = lines.full_lines(path)
     first = next(rows)
-    return convert(path, chain([first], rows), partial(_from_line, str(first[1]).lstrip().startswith(PREFIX)))
+    return convert(
+        path, chain([first], rows), partial(_from_line, str(first[1]).lstrip().startswith(PREFIX))
+    )
 
 
-def labeled_of(number: int, entry: dict[str, Any], text: str = "text", label: str | None = LABEL) -> Labeled:
+def labeled_of(
+    number: int, entry: dict[str, Any], text: str = "text", label: str | None = LABEL
+) -> Labeled:
     """The text of a row with its label."""
     value = label_of(entry.get(label) if label else None)
     return Labeled(lines.text_of(entry, text), value, number)
@@ -53,7 +59,10 @@ def label_of(value: Any, name: str = LABEL, thing: str = "text") -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if value is not None and not isinstance(value, str | int):
-        raise LineError("label", f'"{name}" is {type(value).__name__} instead of text, a whole number, true or false')
+        raise LineError(
+            "label",
+            f'"{name}" is {type(value).__name__} instead of text, a whole number, true or false',
+        )
     if value is None:
         return None
     found = lines.readable(str(value), name).strip()
@@ -75,7 +84,12 @@ def _from_line(marked: bool, number: int, line: str) -> Labeled:
         what = f"'{label[:40]}' is {'with' if here else 'without'} {PREFIX}, unlike line 1; write all lines alike"
         raise LineError("label", what)
     if text.startswith(PREFIX):
-        raise LineError("label", f"more than one label: '{label[:40]}', '{text.split()[0][:40]}'; give each text one")
+        raise LineError(
+            "label",
+            f"more than one label: '{label[:40]}', '{text.split()[0][:40]}'; give each text one",
+        )
     if not text:
-        raise LineError("empty side", f"the label '{label[:40]}' without a text; a line is LABEL TEXT")
+        raise LineError(
+            "empty side", f"the label '{label[:40]}' without a text; a line is LABEL TEXT"
+        )
     return labeled_of(number, {"text": text.strip(), LABEL: label.removeprefix(PREFIX)})

@@ -16,7 +16,9 @@ from typing import Any, Self, TypeVar
 from ..errors import SaccadeError
 from .sets import found_or_fetch
 
-LONGEST_LINE = 1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
+LONGEST_LINE = (
+    1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
+)
 LONGEST_BLOCK = 10_000  # lines of a sentence, one word on each
 UNPACKED, RATIO = (
     200_000_000,
@@ -34,7 +36,9 @@ _UNREADABLE = re.compile("[\0\ud800-\udfff]")
 class LineError(SaccadeError):
     """One line is wrong: `kind` groups such lines in a report; `line` counts from 1, and 0 means the file as a whole."""
 
-    def __init__(self, kind: str, sentence: str, path: Path | None = None, line: int | None = None) -> None:
+    def __init__(
+        self, kind: str, sentence: str, path: Path | None = None, line: int | None = None
+    ) -> None:
         super().__init__(sentence)
         self.kind, self.path, self.line = kind, path, line
 
@@ -55,7 +59,11 @@ def paths_of(where: str | Path | Iterable[str | Path]) -> list[str]:
     if not isinstance(where, str | Path):
         return [str(part) for part in where]
     name = str(where)
-    return [name] if "," not in name or os.path.exists(name) else [part.strip() for part in name.split(",")]
+    return (
+        [name]
+        if "," not in name or os.path.exists(name)
+        else [part.strip() for part in name.split(",")]
+    )
 
 
 def bare_suffix(path: Path) -> str:
@@ -80,7 +88,9 @@ def file_status(path: Path, forms: str = "a file") -> os.stat_result:
     status = path.stat()
     special = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
     if special and os.path.exists(os.path.realpath(path)):  # an open pipe has no path
-        raise SaccadeError(f"{path}: expected a file, got a named pipe, a socket or a device; give {forms}")
+        raise SaccadeError(
+            f"{path}: expected a file, got a named pipe, a socket or a device; give {forms}"
+        )
     return status
 
 
@@ -112,32 +122,50 @@ def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
                     size += len(raw)
                     if most is not None and size > most:
                         what = f"unpacks to lines that take more than {most:,} bytes of memory, {RATIO} times its own"
-                        raise SaccadeError(f"{path} {what}; if it is really so much text, unpack it and name the result")
-                    if not raw.endswith(b"\n") and not stat.S_ISREG(status.st_mode) and len(raw) > longest:
-                        raise SaccadeError(f"{path}, line {number}: no end within {longest:,} bytes; give a file of text")
+                        raise SaccadeError(
+                            f"{path} {what}; if it is really so much text, unpack it and name the result"
+                        )
+                    if (
+                        not raw.endswith(b"\n")
+                        and not stat.S_ISREG(status.st_mode)
+                        and len(raw) > longest
+                    ):
+                        raise SaccadeError(
+                            f"{path}, line {number}: no end within {longest:,} bytes; give a file of text"
+                        )
                     raw = b"" if raw.endswith(b"\n") else file.readline(LONGEST_LINE)
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise SaccadeError(f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it") from None
+        raise SaccadeError(
+            f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it"
+        ) from None
     except (OSError, ValueError) as error:
         raise _explain(path, error) from None
     if not number:
         raise SaccadeError(f"{path} is empty; it needs at least one line")
 
 
-def decode(path: Path, number: int, raw: bytes, longest: int = LONGEST_LINE, what: str = "sentence") -> str:
+def decode(
+    path: Path, number: int, raw: bytes, longest: int = LONGEST_LINE, what: str = "sentence"
+) -> str:
     """One line as text; strict, because a silently replaced byte is a wrong word that nobody ever finds."""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if len(raw) > longest:
-        raise LineError("long line", f"longer than {longest:,} bytes; put one {what} on each line", path, number)
+        raise LineError(
+            "long line", f"longer than {longest:,} bytes; put one {what} on each line", path, number
+        )
     if number == 1:
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise LineError("encoding", "not UTF-8 but UTF-16; save the file as UTF-8", path, number)
+            raise LineError(
+                "encoding", "not UTF-8 but UTF-16; save the file as UTF-8", path, number
+            )
         raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         return readable(raw.decode(), "line", path, number)
     except UnicodeDecodeError as error:
         where = f"byte 0x{raw[error.start]:02x} at column {len(raw[: error.start].decode()) + 1}"
-        raise LineError("encoding", f"not UTF-8 ({where}); save the file as UTF-8", path, number) from None
+        raise LineError(
+            "encoding", f"not UTF-8 ({where}); save the file as UTF-8", path, number
+        ) from None
 
 
 def readable(text: str, what: str, path: Path | None = None, number: int | None = None) -> str:
@@ -145,7 +173,12 @@ def readable(text: str, what: str, path: Path | None = None, number: int | None 
     bad = _UNREADABLE.search(text)
     if bad:
         kind = "a NUL character" if bad[0] == "\0" else "half of a surrogate pair"
-        raise LineError("NUL", f"{kind} in the {what} at column {bad.start() + 1}; the text is damaged", path, number)
+        raise LineError(
+            "NUL",
+            f"{kind} in the {what} at column {bad.start() + 1}; the text is damaged",
+            path,
+            number,
+        )
     return text
 
 
@@ -181,16 +214,28 @@ def full_lines(path: Path, *limits: Any) -> Rows[str]:
 
 def blocks(path: Path, *limits: Any, most: int = LONGEST_BLOCK) -> Rows[list[tuple[int, str]]]:
     """The numbered lines between empty ones, or the first line among them that cannot be read; more than `most` are an error."""
-    for empty, group in groupby(each_line(path, *limits), key=lambda row: isinstance(row[1], str) and not row[1].strip()):
+    for empty, group in groupby(
+        each_line(path, *limits), key=lambda row: isinstance(row[1], str) and not row[1].strip()
+    ):
         if not empty:
-            rows = list(islice(group, most + 1))  # the rest of a longer one is passed over, and not kept
+            rows = list(
+                islice(group, most + 1)
+            )  # the rest of a longer one is passed over, and not kept
             wrong = next((line for _, line in rows if isinstance(line, LineError)), None)
             if wrong is None and len(rows) > most:
-                wrong = LineError("long sentence", f"more than {most:,} lines without an empty one, which ends a sentence")
-            yield rows[0][0], wrong or [(number, line) for number, line in rows if isinstance(line, str)]
+                wrong = LineError(
+                    "long sentence",
+                    f"more than {most:,} lines without an empty one, which ends a sentence",
+                )
+            yield (
+                rows[0][0],
+                wrong or [(number, line) for number, line in rows if isinstance(line, str)],
+            )
 
 
-def convert(path: Path | None, rows: Iterable[tuple[int, Any]], make: Callable[[int, Any], Item]) -> Iterator[Item | LineError]:
+def convert(
+    path: Path | None, rows: Iterable[tuple[int, Any]], make: Callable[[int, Any], Item]
+) -> Iterator[Item | LineError]:
     """What `make` makes of each numbered row, or the error it is: a strict reader raises that error, a report collects it."""
     for number, row in rows:
         try:
@@ -205,7 +250,10 @@ def split_columns(line: str, counts: tuple[int, ...], form: str) -> list[str]:
     """The cells of a line of TSV."""
     cells = line.split("\t")
     if len(cells) not in counts:
-        there, expected = f"{len(cells)} column{'s' * (len(cells) > 1)}", " or ".join(map(str, counts))
+        there, expected = (
+            f"{len(cells)} column{'s' * (len(cells) > 1)}",
+            " or ".join(map(str, counts)),
+        )
         raise LineError("columns", f"{there} instead of {expected}; a line is {form}")
     return cells
 
@@ -219,7 +267,10 @@ def from_json(make: Callable[[int, dict[str, Any]], Item]) -> Callable[[int, str
         except (ValueError, RecursionError) as error:
             raise LineError("JSON", f"not JSON ({error}); write one object on each line") from None
         if not isinstance(entry, dict):
-            raise LineError("JSON", f"{type(entry).__name__} instead of an object; write one object on each line")
+            raise LineError(
+                "JSON",
+                f"{type(entry).__name__} instead of an object; write one object on each line",
+            )
         return make(number, entry)
 
     return parse

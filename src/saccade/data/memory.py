@@ -9,12 +9,19 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-SHARE = 4  # examples may take a quarter of the free memory; token numbers and a batch need memory too
+SHARE = (
+    4  # examples may take a quarter of the free memory; token numbers and a batch need memory too
+)
 ROOT = Path("/")
 # of cgroups version 2 and 1: where the groups are, the limit, what is used, and the part of it that is only cached
 GROUPS = {
     "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "memory": (
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
 }
 Item = TypeVar("Item")
 
@@ -43,7 +50,9 @@ def _available() -> Iterator[float]:
 def _in_groups() -> Iterator[float]:
     """What the limits of the process's cgroup and of those around it leave."""
     try:
-        groups = [line.split(":", 2) for line in (ROOT / "proc/self/cgroup").read_text().splitlines()]
+        groups = [
+            line.split(":", 2) for line in (ROOT / "proc/self/cgroup").read_text().splitlines()
+        ]
     except OSError:
         return
     for _, controllers, name in groups:
@@ -64,14 +73,21 @@ def _of_addresses() -> Iterator[float]:
         import resource
     except ImportError:
         return
-    limit, used = resource.getrlimit(resource.RLIMIT_AS)[0], _fields(ROOT / "proc/self/status", 1024).get("VmSize", 0)
+    limit, used = (
+        resource.getrlimit(resource.RLIMIT_AS)[0],
+        _fields(ROOT / "proc/self/status", 1024).get("VmSize", 0),
+    )
     if limit != resource.RLIM_INFINITY:
         yield limit - used
 
 
 def footprint(item: Any) -> int:
     """The bytes of an example with its texts."""
-    parts = item if isinstance(item, tuple) else (getattr(item, name) for name in getattr(type(item), "__slots__", ()))
+    parts = (
+        item
+        if isinstance(item, tuple)
+        else (getattr(item, name) for name in getattr(type(item), "__slots__", ()))
+    )
     return sys.getsizeof(item) + sum(map(footprint, parts))
 
 
@@ -83,5 +99,7 @@ def within_memory(items: Iterable[Item], where: Any) -> Iterator[Item]:
         if size > room:
             name = where if isinstance(where, str | os.PathLike) else ", ".join(map(str, where))
             what = f"{name} takes more than {room:,.0f} bytes of memory, a quarter of what is free"
-            raise SaccadeError(f"{what}; divide it and name a part, or use a machine with more memory")
+            raise SaccadeError(
+                f"{what}; divide it and name a part, or use a machine with more memory"
+            )
         yield item

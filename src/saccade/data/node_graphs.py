@@ -15,7 +15,10 @@ FORM = (
     'a .jsonl file of graphs, {"nodes": ["red", "blue"], "labels": ["a", null], "edges": [[0, 1], [1, 0, "kind"]]}, '
     "or a table of nodes and one of edges, nodes.tsv,edges.tsv"
 )
-COLUMNS = ("node", "label", "words"), ("a", "b")  # of the tables of nodes and of edges; a `split` and a `kind` may be among them
+COLUMNS = (
+    ("node", "label", "words"),
+    ("a", "b"),
+)  # of the tables of nodes and of edges; a `split` and a `kind` may be among them
 MOST_NODES = 20_000  # of one graph: most layers read all pairs of them
 LINKED = "linked"  # the kind of an edge that has none of its own
 Edge = tuple[int, int, str]
@@ -45,7 +48,9 @@ def each_graph(where: str | Path) -> Iterator[Graph | Surface | LineError]:
     if len(paths) == 2 and {lines.bare_suffix(path) for path in paths} == {".tsv"}:
         return iter([graph_in_tables(paths[0], paths[1], parts[0] if parts else None)])
     if len(paths) > 1 or parts or lines.bare_suffix(paths[0]) != ".jsonl":
-        raise SaccadeError(f"'{where}' is neither .jsonl nor two tables of a graph, so its format is not known; give {FORM}")
+        raise SaccadeError(
+            f"'{where}' is neither .jsonl nor two tables of a graph, so its format is not known; give {FORM}"
+        )
     return lines.convert(paths[0], lines.full_lines(paths[0]), lines.from_json(graph_of))
 
 
@@ -55,7 +60,12 @@ def graph_in_tables(nodes: Path, edges: Path, part: str | None) -> Graph:
     words, labels, splits = list[str](), list[str | None](), set[str]()
     for at, row in table_of(nodes, COLUMNS[0]):
         if numbers.setdefault(row["node"], len(numbers)) < len(words):
-            raise LineError("nodes", f"the node '{row['node'][:60]}' is there twice; give each node one line", nodes, at)
+            raise LineError(
+                "nodes",
+                f"the node '{row['node'][:60]}' is there twice; give each node one line",
+                nodes,
+                at,
+            )
         splits.add(row.get("split", ""))
         words.append(row["words"])
         labels.append(row["label"] or None if part is None or row.get("split") == part else None)
@@ -64,12 +74,19 @@ def graph_in_tables(nodes: Path, edges: Path, part: str | None) -> Graph:
             f"no node of {nodes} is in the split '{part}'; its splits are: {', '.join(sorted(splits - {''})) or 'none'}"
         )
     if len(words) > MOST_NODES:
-        raise SaccadeError(f"{nodes} has {len(words):,} nodes, more than {MOST_NODES:,}; divide the graph")
+        raise SaccadeError(
+            f"{nodes} has {len(words):,} nodes, more than {MOST_NODES:,}; divide the graph"
+        )
     found = list[Edge]()
     for at, row in table_of(edges, COLUMNS[1]):
         strange = next((row[end] for end in COLUMNS[1] if row[end] not in numbers), None)
         if strange is not None:
-            raise LineError("edges", f"'{strange[:60]}' is not a node of {nodes}; write the names of its column node", edges, at)
+            raise LineError(
+                "edges",
+                f"'{strange[:60]}' is not a node of {nodes}; write the names of its column node",
+                edges,
+                at,
+            )
         found.append((numbers[row["a"]], numbers[row["b"]], row.get("kind") or LINKED))
     return Graph(tuple(words), tuple(labels), tuple(found), 1)
 
@@ -79,7 +96,12 @@ def table_of(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[s
     rows = ((number, line.split("\t")) for number, line in enumerate(lines.open_text(path), 1))
     _, header = next(rows)
     if missing := [name for name in columns if name not in header]:
-        raise LineError("columns", f"no column '{missing[0]}'; the first line names the columns {', '.join(columns)}", path, 1)
+        raise LineError(
+            "columns",
+            f"no column '{missing[0]}'; the first line names the columns {', '.join(columns)}",
+            path,
+            1,
+        )
     for number, cells in rows:
         if len(cells) != len(header):
             what = f"{len(cells)} cells and {len(header)} columns; write a tab between two cells"
@@ -92,15 +114,27 @@ def graph_of(number: int, entry: dict[str, Any]) -> Graph | Surface:
     mesh of a row with faces."""
     if "faces" in entry:
         vertices = entry.get("vertices")
-        return surface_of(number, entry, labels_of(entry, len(vertices) if isinstance(vertices, list) else 0))
+        return surface_of(
+            number, entry, labels_of(entry, len(vertices) if isinstance(vertices, list) else 0)
+        )
     words, edges = entry.get("nodes"), entry.get("edges")
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word.strip() for word in words):
-        raise LineError("JSON", '"nodes" must be a list of words, one for each node and at least one')
+    if (
+        not isinstance(words, list)
+        or not words
+        or not all(isinstance(word, str) and word.strip() for word in words)
+    ):
+        raise LineError(
+            "JSON", '"nodes" must be a list of words, one for each node and at least one'
+        )
     if len(words) > MOST_NODES:
-        raise LineError("long line", f"{len(words):,} nodes, more than {MOST_NODES:,}; divide the graph")
+        raise LineError(
+            "long line", f"{len(words):,} nodes, more than {MOST_NODES:,}; divide the graph"
+        )
     labels = labels_of(entry, len(words))
     if not isinstance(edges, list):
-        raise LineError("JSON", '"edges" must be a list of pairs of nodes, such as [[0, 1], [1, 2, "friend"]]')
+        raise LineError(
+            "JSON", '"edges" must be a list of pairs of nodes, such as [[0, 1], [1, 2, "friend"]]'
+        )
     for text in words:
         lines.readable(text, "graph")
     return Graph(tuple(words), labels, tuple(edge_of(one, len(words)) for one in edges), number)
@@ -109,10 +143,16 @@ def graph_of(number: int, entry: dict[str, Any]) -> Graph | Surface:
 def labels_of(entry: dict[str, Any], count: int) -> tuple[str | None, ...]:
     """The labels of as many nodes."""
     labels = [None] * count if entry.get("labels") is None else entry["labels"]
-    if not isinstance(labels, list) or not all(one is None or (isinstance(one, str) and one.strip()) for one in labels):
-        raise LineError("JSON", '"labels" must be a list of words, and null for a node whose label is not known')
+    if not isinstance(labels, list) or not all(
+        one is None or (isinstance(one, str) and one.strip()) for one in labels
+    ):
+        raise LineError(
+            "JSON", '"labels" must be a list of words, and null for a node whose label is not known'
+        )
     if len(labels) != count:
-        raise LineError("labels", f"{len(labels)} labels for {count} nodes; give each node one, or null")
+        raise LineError(
+            "labels", f"{len(labels)} labels for {count} nodes; give each node one, or null"
+        )
     for text in filter(None, labels):
         lines.readable(text, "graph")
     return tuple(labels)
@@ -120,11 +160,19 @@ def labels_of(entry: dict[str, Any], count: int) -> tuple[str | None, ...]:
 
 def edge_of(one: Any, nodes: int) -> Edge:
     """An edge from [node, node] or [node, node, kind]."""
-    if not isinstance(one, list) or len(one) not in (2, 3) or not all(type(end) is int and 0 <= end < nodes for end in one[:2]):
+    if (
+        not isinstance(one, list)
+        or len(one) not in (2, 3)
+        or not all(type(end) is int and 0 <= end < nodes for end in one[:2])
+    ):
         raise LineError(
-            "edges", f"{str(one)[:60]} is not an edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any"
+            "edges",
+            f"{str(one)[:60]} is not an edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any",
         )
     kind = one[2] if len(one) == 3 else LINKED
     if not isinstance(kind, str) or not kind.strip():
-        raise LineError("edges", f"the kind of the edge {str(one)[:60]} is not a word; write one, or leave it out")
+        raise LineError(
+            "edges",
+            f"the kind of the edge {str(one)[:60]} is not a word; write one, or leave it out",
+        )
     return one[0], one[1], kind

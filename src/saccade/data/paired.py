@@ -17,7 +17,9 @@ LONGEST_TURN = 100_000  # lines
 RELATION = 7  # the column of CoNLL-U
 UNKNOWN = "<unk>"  # what WikiText has instead of rare words
 
-_HEADING = re.compile(r"(=(?: ?=)*) *([^\s=](?:.*[^\s=])?) *(=(?: ?=)*)|#{1,6} +(.*?[^\s#]) *#*")  # of a wiki, or Markdown
+_HEADING = re.compile(
+    r"(=(?: ?=)*) *([^\s=](?:.*[^\s=])?) *(=(?: ?=)*)|#{1,6} +(.*?[^\s#]) *#*"
+)  # of a wiki, or Markdown
 _TOKEN = re.compile(r"([+-]?\d{1,5})/(\S+)", re.ASCII)
 Block = list[tuple[int, str]]
 Arc = tuple[int, str]  # a word's head, counted from 0 and −1 for the root, and its relation
@@ -69,7 +71,12 @@ def next_turns(path: Path) -> Rows[Pair]:
 
     def turns() -> Rows[str]:
         for number, block in lines.blocks(path, most=LONGEST_TURN):
-            yield number, block if isinstance(block, LineError) else " ".join(line.strip() for _, line in block)
+            yield (
+                number,
+                block
+                if isinstance(block, LineError)
+                else " ".join(line.strip() for _, line in block),
+            )
 
     for (number, turn), (_, following) in pairwise(turns()):
         if isinstance(turn, LineError):
@@ -92,7 +99,9 @@ def parse_of(start: int, block: Block) -> Pair:
         raise LineError("heads", f"{what}; fill both columns, or remove the sentence", line=start)
     words = ["_".join(cells[1].split()) for _, cells in rows]
     return Pair(
-        " ".join(words), linearized([(head, cells[RELATION]) for head, (_, cells) in zip(heads, rows, strict=True)]), start
+        " ".join(words),
+        linearized([(head, cells[RELATION]) for head, (_, cells) in zip(heads, rows, strict=True)]),
+        start,
     )
 
 
@@ -100,7 +109,10 @@ def linearized(arcs: Sequence[Arc]) -> str:
     """`offset/relation` of each word: how far to the right its head is, 0 for the root (the relative encoding of Strzyz et al. 2019);
     relations without their subtypes, as the CoNLL 2018 shared task scores them."""
     offset = [0 if head < 0 else head - n for n, (head, _) in enumerate(arcs)]
-    return " ".join(f"{far:+d}/{plain(name)}" if far else f"0/{plain(name)}" for far, (_, name) in zip(offset, arcs, strict=True))
+    return " ".join(
+        f"{far:+d}/{plain(name)}" if far else f"0/{plain(name)}"
+        for far, (_, name) in zip(offset, arcs, strict=True)
+    )
 
 
 def plain(relation: str) -> str:

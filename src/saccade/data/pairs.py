@@ -9,7 +9,16 @@ from typing import Any
 from ..errors import SaccadeError
 from .conllu import sentence_of
 from .delimited import SOURCES, SUFFIXES, TARGETS, Where, each_entry, split_name
-from .lines import LineError, bare_suffix, convert, each_line, one_file, paths_of, split_columns, text_of
+from .lines import (
+    LineError,
+    bare_suffix,
+    convert,
+    each_line,
+    one_file,
+    paths_of,
+    split_columns,
+    text_of,
+)
 from .memory import within_memory
 
 FORMS = "one .tsv, .csv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)"
@@ -53,14 +62,21 @@ def _parallel(paths: list[Path]) -> Iterator[Pair | LineError]:
     if len(left) != len(right):
         # reported before any single line: once the files are out of step, every later complaint only follows from it
         counts = f"{paths[0]} has {len(left):,} lines and {paths[1]} has {len(right):,}"
-        yield LineError("line counts", f"{counts}; line n of one must translate line n of the other", paths[0], 0)
+        yield LineError(
+            "line counts",
+            f"{counts}; line n of one must translate line n of the other",
+            paths[0],
+            0,
+        )
 
     def pair(number: int, sides: dict[str, str | LineError]) -> Pair:
         for path, (side, line) in zip(paths, sides.items(), strict=True):
             if isinstance(line, LineError):
                 raise line
             if not line.strip():
-                raise LineError("empty side", f"the {side} is empty; remove this line from both files", path)
+                raise LineError(
+                    "empty side", f"the {side} is empty; remove this line from both files", path
+                )
         return pair_of(number, sides)
 
     both = enumerate(zip(left, right, strict=False), 1)
@@ -68,7 +84,9 @@ def _parallel(paths: list[Path]) -> Iterator[Pair | LineError]:
     yield from convert(paths[0], rows, pair)
 
 
-def pair_of(number: int, entry: dict[str, Any], source: str = "source", target: str = "target") -> Pair:
+def pair_of(
+    number: int, entry: dict[str, Any], source: str = "source", target: str = "target"
+) -> Pair:
     """The pair of a row, if there is something to learn from it and its links and tags fit its words."""
     texts = text_of(entry, source), text_of(entry, target)
     links, tags = entry.get("alignment"), entry.get("tags")
@@ -96,6 +114,8 @@ def parse_pharaoh(text: str) -> tuple[Links, Links]:
     return tuple(sure), tuple(possible)
 
 
-def format_pharaoh(links: Iterable[tuple[int, int]], possible: Iterable[tuple[int, int]] = ()) -> str:
+def format_pharaoh(
+    links: Iterable[tuple[int, int]], possible: Iterable[tuple[int, int]] = ()
+) -> str:
     """Links as `0-0 1-2`, and the possible ones after them as `1?2`."""
     return " ".join([f"{i}-{j}" for i, j in links] + [f"{i}?{j}" for i, j in possible])

@@ -25,10 +25,14 @@ def efficientnet_lite0(file: str = "") -> Mapping[str, Tensor]:
     """The weights of EfficientNet-Lite0 by their names in the checkpoint: of a file, or of the package that has it."""
     path = Path(file).expanduser() if file else installed()
     if not path.is_file():
-        raise SaccadeError(f"expected the weights of EfficientNet-Lite0 in {path}, got no such file; {INSTALL}")
+        raise SaccadeError(
+            f"expected the weights of EfficientNet-Lite0 in {path}, got no such file; {INSTALL}"
+        )
     if path.stat().st_size > MOST_BYTES:
         size = f"{path.stat().st_size:,} bytes"
-        raise SaccadeError(f"expected at most {MOST_BYTES:,} bytes of weights in {path}, got {size}; {INSTALL}")
+        raise SaccadeError(
+            f"expected at most {MOST_BYTES:,} bytes of weights in {path}, got {size}; {INSTALL}"
+        )
     if path.suffix == ".safetensors":
         return read_safetensors(path)
     kept = cache() / "pretrained" / f"efficientnet-lite0-{sha256(path)[:16]}.safetensors"
@@ -36,7 +40,9 @@ def efficientnet_lite0(file: str = "") -> Mapping[str, Tensor]:
         with suppress(SaccadeError):  # a damaged copy is made again
             return read_safetensors(kept)
     tensors = read_checkpoint(path)
-    with suppress(OSError, SaccadeError):  # without a folder to keep it in, it is converted each time
+    with suppress(
+        OSError, SaccadeError
+    ):  # without a folder to keep it in, it is converted each time
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, save(tensors))
     return tensors
@@ -46,10 +52,14 @@ def installed() -> Path:
     """The checkpoint inside the package; the package's own code is not run."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None or spec.origin is None:
-        raise SaccadeError(f"expected the package {PACKAGE} with the weights of EfficientNet-Lite0, got none; {INSTALL}")
+        raise SaccadeError(
+            f"expected the package {PACKAGE} with the weights of EfficientNet-Lite0, got none; {INSTALL}"
+        )
     found = sorted((Path(spec.origin).parent / "models").glob("efficientnet-lite0-*.pth"))
     if not found:
-        raise SaccadeError(f"expected models/efficientnet-lite0-….pth in the package {PACKAGE}, got none; {INSTALL}")
+        raise SaccadeError(
+            f"expected models/efficientnet-lite0-….pth in the package {PACKAGE}, got none; {INSTALL}"
+        )
     return found[0]
 
 
@@ -58,7 +68,9 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         return load(path.read_bytes())
     except (OSError, SafetensorError) as error:
         why = str(error).split("\n")[0][:100]
-        raise SaccadeError(f"expected weights in {path}, got a file that is not safetensors ({why}); {INSTALL}") from None
+        raise SaccadeError(
+            f"expected weights in {path}, got a file that is not safetensors ({why}); {INSTALL}"
+        ) from None
 
 
 def read_checkpoint(path: Path) -> dict[str, Tensor]:
@@ -70,6 +82,10 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
         raise SaccadeError(
             f"expected a checkpoint of tensors in {path}, got a file that cannot be read ({why}); {INSTALL}"
         ) from None
-    if not isinstance(found, dict) or not all(isinstance(k, str) and type(v) is Tensor for k, v in found.items()):
-        raise SaccadeError(f"expected tensors by name in {path}, got {type(found).__name__} with other things; {INSTALL}")
+    if not isinstance(found, dict) or not all(
+        isinstance(k, str) and type(v) is Tensor for k, v in found.items()
+    ):
+        raise SaccadeError(
+            f"expected tensors by name in {path}, got {type(found).__name__} with other things; {INSTALL}"
+        )
     return {name: tensor.contiguous() for name, tensor in found.items()}

@@ -13,14 +13,18 @@ from ..errors import SaccadeError
 def sets() -> dict[str, dict[str, Any]]:
     """Name → what it is, license, citation, `downloads` (url, sizes, sha256) and `files` (how each is made of the downloads); a
     set without downloads has its `origin` instead, and people put its files into `data/NAME` themselves."""
-    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("sets.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 def cache() -> Path:
     """Where fetched sets are kept: $SACCADE_DATA, else the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("SACCADE_DATA") or os.path.join(home, "saccade", "data")).expanduser()
+    return Path(
+        os.environ.get("SACCADE_DATA") or os.path.join(home, "saccade", "data")
+    ).expanduser()
 
 
 def set_of(path: Path) -> str | None:
@@ -32,7 +36,11 @@ def set_of(path: Path) -> str | None:
 def located(path: Path) -> Path:
     """The path itself; a set's file that the working directory lacks is taken from the cache, where it has been fetched."""
     name = None if os.path.exists(path) else set_of(path)
-    return path if name is None or not os.path.isfile(cache() / name / path.name) else cache() / name / path.name
+    return (
+        path
+        if name is None or not os.path.isfile(cache() / name / path.name)
+        else cache() / name / path.name
+    )
 
 
 def has_no_download(name: str | None) -> bool:
@@ -51,5 +59,9 @@ def found_or_fetch(path: Path) -> Path:
     """`located`, or an error that says how to get a set's file."""
     found = located(path)
     if not os.path.exists(found) and (name := set_of(path)):
-        raise SaccadeError(by_hand(name) if has_no_download(name) else f"{path} is not there; `saccade fetch {name}` gets it")
+        raise SaccadeError(
+            by_hand(name)
+            if has_no_download(name)
+            else f"{path} is not there; `saccade fetch {name}` gets it"
+        )
     return found

@@ -34,25 +34,52 @@ class Surface:
 def surface_of(number: int, entry: dict[str, Any], labels: tuple[str | None, ...]) -> Surface:
     """The mesh of a row, whose labels have been read."""
     vertices = points_of(entry, "vertices")
-    vectors, frames = points_of(entry, "vectors", len(vertices)), entry.get("frames", [0.0] * len(vertices))
+    vectors, frames = (
+        points_of(entry, "vectors", len(vertices)),
+        entry.get("frames", [0.0] * len(vertices)),
+    )
     if len(vertices) > MOST_VERTICES:
-        raise LineError("long line", f"{len(vertices):,} vertices, more than {MOST_VERTICES:,}; simplify the mesh")
-    if not isinstance(frames, list) or len(frames) != len(vertices) or not all(map(is_number, frames)):
-        raise LineError("JSON", f'"frames" must be a list of {len(vertices)} angles, one for each vertex, or left out')
+        raise LineError(
+            "long line",
+            f"{len(vertices):,} vertices, more than {MOST_VERTICES:,}; simplify the mesh",
+        )
+    if (
+        not isinstance(frames, list)
+        or len(frames) != len(vertices)
+        or not all(map(is_number, frames))
+    ):
+        raise LineError(
+            "JSON",
+            f'"frames" must be a list of {len(vertices)} angles, one for each vertex, or left out',
+        )
     faces = entry.get("faces")
-    if not isinstance(faces, list) or not faces or not all(is_face(one, len(vertices)) for one in faces):
-        raise LineError("JSON", f'"faces" must be a list of triangles, three different vertices from 0 to {len(vertices) - 1}')
+    if (
+        not isinstance(faces, list)
+        or not faces
+        or not all(is_face(one, len(vertices)) for one in faces)
+    ):
+        raise LineError(
+            "JSON",
+            f'"faces" must be a list of triangles, three different vertices from 0 to {len(vertices) - 1}',
+        )
     lonely = set(range(len(vertices))).difference(*faces)
     if lonely:
-        raise LineError("vertices", f"vertex {min(lonely)} is in no face, so it has no tangent plane; leave it out")
-    return Surface(vertices, tuple(map(tuple, faces)), vectors, tuple(map(float, frames)), labels, number)
+        raise LineError(
+            "vertices",
+            f"vertex {min(lonely)} is in no face, so it has no tangent plane; leave it out",
+        )
+    return Surface(
+        vertices, tuple(map(tuple, faces)), vectors, tuple(map(float, frames)), labels, number
+    )
 
 
 def points_of(entry: dict[str, Any], key: str, count: int = 0) -> tuple[Point, ...]:
     """The points under a key, as many as asked for."""
     found = entry.get(key)
     good = (
-        isinstance(found, list) and found and all(isinstance(p, list) and len(p) == 3 and all(map(is_number, p)) for p in found)
+        isinstance(found, list)
+        and found
+        and all(isinstance(p, list) and len(p) == 3 and all(map(is_number, p)) for p in found)
     )
     if not good or (count and len(found) != count):  # type: ignore[arg-type]
         many = f" of {count}" if count else ""
@@ -66,5 +93,7 @@ def is_number(value: Any) -> bool:
 
 def is_face(one: Any, count: int) -> bool:
     return (
-        isinstance(one, list) and len(one) == 3 == len(set(map(str, one))) and all(type(v) is int and 0 <= v < count for v in one)
+        isinstance(one, list)
+        and len(one) == 3 == len(set(map(str, one)))
+        and all(type(v) is int and 0 <= v < count for v in one)
     )

@@ -11,28 +11,63 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, Self
 
-from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    Encoding,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from ..errors import SaccadeError, did_you_mean
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3  # in the vocabularies trained here; a foreign one has its own, `Vocabulary.pad` …
+PAD, UNK, BOS, EOS = (
+    0,
+    1,
+    2,
+    3,
+)  # in the vocabularies trained here; a foreign one has its own, `Vocabulary.pad` …
 SPECIALS = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
 LONGEST_PIECE = 100_000  # characters; a longer word is not learned
 
-_SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}  # bytes that the byte-level alphabet spells as themselves
-_BYTES = {chr(byte): byte for byte in _SEEN} | {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _SEEN))}
+_SEEN = {
+    *range(33, 127),
+    *range(161, 173),
+    *range(174, 256),
+}  # bytes that the byte-level alphabet spells as themselves
+_BYTES = {chr(byte): byte for byte in _SEEN} | {
+    chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _SEEN))
+}
 _PARTS = "₁₂₃₄"
 _HALF = re.compile("[\ud800-\udfff]")  # what a command line passes for bytes that are not UTF-8
 _SPACE = r"\s\x1c-\x1f"  # what str.split() separates at; \s alone lacks the four separators of ASCII there
 _SPLITTERS = {
     "space": (rf"[^{_SPACE}]+", "removed", True),
-    "punctuation": (rf"[^\W\d_]+['’](?=[^\W\d_])|[^\W\d_]{{1,2}}['’](?=\s|$)|\w+|[^\w{_SPACE}]", "removed", True),
+    "punctuation": (
+        rf"[^\W\d_]+['’](?=[^\W\d_])|[^\W\d_]{{1,2}}['’](?=\s|$)|\w+|[^\w{_SPACE}]",
+        "removed",
+        True,
+    ),
     "characters": (r"[\s\S]", "isolated", False),
 }
-_LEARNED = ("model", "vocab", "merges", "unk_token", "added_tokens", "version")  # of a tokenizer's JSON; all else is fixed
-_PLAIN: dict[str, Any] = {"pre_tokenizer": {"type": "WhitespaceSplit"}, "normalizer": None, "decoder": None}  # others', harmless
+_LEARNED = (
+    "model",
+    "vocab",
+    "merges",
+    "unk_token",
+    "added_tokens",
+    "version",
+)  # of a tokenizer's JSON; all else is fixed
+_PLAIN: dict[str, Any] = {
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "normalizer": None,
+    "decoder": None,
+}  # others', harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +75,24 @@ class Encoded:
     """A text in pieces, without <bos> and <eos>."""
 
     ids: list[int]
-    pieces: list[str]  # as they are in the text; of several pieces of one character, the first shows it
-    words: list[int]  # the white-space word of each piece; white space belongs to the word that follows it, or to the last one
+    pieces: list[
+        str
+    ]  # as they are in the text; of several pieces of one character, the first shows it
+    words: list[
+        int
+    ]  # the white-space word of each piece; white space belongs to the word that follows it, or to the last one
 
 
 class Vocabulary:
     """The pieces a model knows and their numbers; `pad`, `unk`, `bos`, `eos` are those of the specials, which never come from text."""
 
     def __init__(
-        self, tokenizer: Tokenizer, kind: str, split: str = "space", lowercase: bool = False, specials: dict[str, str] = SPECIALS
+        self,
+        tokenizer: Tokenizer,
+        kind: str,
+        split: str = "space",
+        lowercase: bool = False,
+        specials: dict[str, str] = SPECIALS,
     ) -> None:
         """`specials` are what the tokenizer calls its special tokens; two of them may be the same token."""
         _check_names(kind, split)
@@ -57,12 +101,16 @@ class Vocabulary:
         self._ids = ids = tokenizer.get_vocab(with_added_tokens=True)
         for role, name in specials.items():
             if name not in ids:
-                raise SaccadeError(f"the tokenizer has no token '{name}' for {role}; give its own name in specials")
+                raise SaccadeError(
+                    f"the tokenizer has no token '{name}' for {role}; give its own name in specials"
+                )
         self.pad, self.unk, self.bos, self.eos = (ids[specials[role]] for role in SPECIALS)
         self._special = {self.pad, self.unk, self.bos, self.eos}
         self._tokens, count = sorted(ids, key=ids.__getitem__), len(ids)
         if sorted(ids.values()) != list(range(count)):
-            raise SaccadeError(f"the tokenizer has {count} tokens, but not the numbers 0 to {count - 1}; leave no number out")
+            raise SaccadeError(
+                f"the tokenizer has {count} tokens, but not the numbers 0 to {count - 1}; leave no number out"
+            )
 
     @classmethod
     def train(
@@ -76,32 +124,57 @@ class Vocabulary:
     ) -> Self:
         """The `size` most frequent pieces (specials included) seen `min_count` times or more, whatever the order of the lines."""
         _check_names(kind, split)
-        least = len(SPECIALS) + (256 if kind == "bpe" else 1)  # bpe starts from all bytes, before it can learn a first merge
+        least = len(SPECIALS) + (
+            256 if kind == "bpe" else 1
+        )  # bpe starts from all bytes, before it can learn a first merge
         if size < least:
             what = f"it holds {len(SPECIALS)} specials and {least - len(SPECIALS)} or more pieces"
-            raise SaccadeError(f"a {kind} vocabulary of size {size} is too small; {what}, so give at least {least}")
+            raise SaccadeError(
+                f"a {kind} vocabulary of size {size} is too small; {what}, so give at least {least}"
+            )
         texts = map(_nfc, lines)
         first = next(filter(str.strip, texts), None)
         if first is None:
-            raise SaccadeError("no text to learn a vocabulary from; give at least one line with a word")
+            raise SaccadeError(
+                "no text to learn a vocabulary from; give at least one line with a word"
+            )
         tokenizer = _bare_tokenizer(kind, split, lowercase)
-        options: dict[str, Any] = {"vocab_size": size, "min_frequency": min_count, "show_progress": False}
+        options: dict[str, Any] = {
+            "vocab_size": size,
+            "min_frequency": min_count,
+            "show_progress": False,
+        }
         if kind == "bpe":
             alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-            trainer = trainers.BpeTrainer(special_tokens=list(SPECIALS.values()), initial_alphabet=alphabet, **options)
+            trainer = trainers.BpeTrainer(
+                special_tokens=list(SPECIALS.values()), initial_alphabet=alphabet, **options
+            )
             tokenizer.train_from_iterator(chain([first], texts), trainer)
             model = tokenizer.model
         else:
             if kind == "words":
-                tokenizer.train_from_iterator(chain([first], texts), trainers.WordLevelTrainer(**options))
+                tokenizer.train_from_iterator(
+                    chain([first], texts), trainers.WordLevelTrainer(**options)
+                )
                 found = tokenizer.get_vocab()
-                ordered = sorted((name for name in found if len(name) <= LONGEST_PIECE), key=found.__getitem__)
+                ordered = sorted(
+                    (name for name in found if len(name) <= LONGEST_PIECE), key=found.__getitem__
+                )
             else:  # as the trainer would order them, in a fifteenth of its time
-                counts = Counter(chain.from_iterable(_spelled(text, tokenizer, lowercase) for text in chain([first], texts)))
-                ordered = sorted((one for one in counts if counts[one] >= min_count), key=lambda one: (-counts[one], one))
+                counts = Counter(
+                    chain.from_iterable(
+                        _spelled(text, tokenizer, lowercase) for text in chain([first], texts)
+                    )
+                )
+                ordered = sorted(
+                    (one for one in counts if counts[one] >= min_count),
+                    key=lambda one: (-counts[one], one),
+                )
             # specials are added here: the trainer's own would go wrong where one is also a word, as <unk> is in wikitext
             names = dict.fromkeys([*SPECIALS.values(), *ordered])
-            model = models.WordLevel({name: n for n, name in enumerate(names) if n < size}, unk_token=SPECIALS["unk"])
+            model = models.WordLevel(
+                {name: n for n, name in enumerate(names) if n < size}, unk_token=SPECIALS["unk"]
+            )
         # a fresh tokenizer has no added tokens, so that "<eos>" in somebody's text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
 
@@ -115,7 +188,9 @@ class Vocabulary:
     def encode_batch(self, texts: Sequence[str]) -> list[Encoded]:
         """The pieces of each text."""
         texts = [_nfc(text) for text in texts]
-        return list(map(self._encoded, texts, self._tokenizer.encode_batch(texts, add_special_tokens=False)))
+        return list(
+            map(self._encoded, texts, self._tokenizer.encode_batch(texts, add_special_tokens=False))
+        )
 
     def encode_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Only the numbers, for training: about twice as fast as `encode_batch`; of characters thirty times."""
@@ -134,7 +209,11 @@ class Vocabulary:
         bare = _bare_tokenizer(self.kind, self.split, self.lowercase)
         here, own = json.loads(self._tokenizer.to_str()), json.loads(bare.to_str())
         here["model"]["vocab"], own["model"]["unk_token"] = {}, self.specials["unk"]
-        return None if here != own else {name: number for name, number in self._ids.items() if number not in self._special}
+        return (
+            None
+            if here != own
+            else {name: number for name, number in self._ids.items() if number not in self._special}
+        )
 
     def decode(self, ids: Iterable[int], keep_unknown: bool = False) -> str:
         """The text of these numbers without specials; with `keep_unknown`, an unknown piece is shown as `<unk>`."""
@@ -143,7 +222,9 @@ class Vocabulary:
 
     def decode_more(self, ids: Iterable[int], keep_unknown: bool = False) -> str:
         """The text of these numbers inside a longer text: a space before its first word is kept."""
-        shown = [i for i in map(int, ids) if i not in self._special or (keep_unknown and i == self.unk)]
+        shown = [
+            i for i in map(int, ids) if i not in self._special or (keep_unknown and i == self.unk)
+        ]
         tokens = [self.token(i) for i in shown]
         if self.kind == "bpe":
             return self._tokenizer.decode(shown, skip_special_tokens=False)
@@ -152,7 +233,9 @@ class Vocabulary:
     def token(self, id: int) -> str:
         """The piece with this number, spelled as it is stored."""
         if not 0 <= id < len(self._tokens):
-            raise SaccadeError(f"no piece has the number {id}; the vocabulary has 0 to {len(self._tokens) - 1}")
+            raise SaccadeError(
+                f"no piece has the number {id}; the vocabulary has 0 to {len(self._tokens) - 1}"
+            )
         return self._tokens[id]
 
     def id(self, token: str) -> int:
@@ -162,10 +245,16 @@ class Vocabulary:
     def labels(self, ids: Iterable[int]) -> list[str]:
         """Pieces as people know them: ▁ is a space, `你₁` `你₂` are parts of one character, `<0xE4>` is a byte of none."""
         tokens = [self.token(id) for id in ids]
-        if self.kind != "bpe" or any(sign not in _BYTES for token in tokens for sign in token):  # a foreign tokenizer has its own
+        if self.kind != "bpe" or any(
+            sign not in _BYTES for token in tokens for sign in token
+        ):  # a foreign tokenizer has its own
             return tokens
         owners = [n for n, token in enumerate(tokens) for _ in token]
-        whole, shown, at = bytes(_BYTES[sign] for token in tokens for sign in token), [""] * len(tokens), 0
+        whole, shown, at = (
+            bytes(_BYTES[sign] for token in tokens for sign in token),
+            [""] * len(tokens),
+            0,
+        )
         while at < len(whole):
             size = 1 + sum(whole[at] >= least for least in (0xC0, 0xE0, 0xF0))
             sign = whole[at : at + size].decode(errors="ignore").replace(" ", "▁")
@@ -198,19 +287,32 @@ class Vocabulary:
     def from_json(cls, entry: Any) -> Self:
         """A vocabulary from what `to_json` gave, in this version or an earlier one."""
         entry = {"specials": {}, **entry} if isinstance(entry, dict) else {}
-        for key, type_ in {"kind": str, "split": str, "lowercase": bool, "tokenizer": dict, "specials": dict}.items():
+        for key, type_ in {
+            "kind": str,
+            "split": str,
+            "lowercase": bool,
+            "tokenizer": dict,
+            "specials": dict,
+        }.items():
             if not isinstance(entry.get(key), type_):
                 what = f'not a vocabulary of saccade: "{key}" is missing or not of type {type_.__name__}'
                 raise SaccadeError(f"{what}; take the tokenizer.json of a model folder")
         _check_names(entry["kind"], entry["split"])
-        _check_parts(entry["tokenizer"], json.loads(_bare_tokenizer(entry["kind"], entry["split"], entry["lowercase"]).to_str()))
+        _check_parts(
+            entry["tokenizer"],
+            json.loads(_bare_tokenizer(entry["kind"], entry["split"], entry["lowercase"]).to_str()),
+        )
         try:
             tokenizer = Tokenizer.from_str(json.dumps(entry["tokenizer"]))
             tokenizer.encode("\u2603")  # a model without its <unk> fails only at an unknown piece
-        except BaseException as error:  # the library raises nothing narrower, and its panics are no Exceptions
+        except (
+            BaseException
+        ) as error:  # the library raises nothing narrower, and its panics are no Exceptions
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise SaccadeError(f"not a vocabulary of saccade: the tokenizers library refuses it ({error})") from None
+            raise SaccadeError(
+                f"not a vocabulary of saccade: the tokenizers library refuses it ({error})"
+            ) from None
         specials = SPECIALS | {role: str(name) for role, name in entry["specials"].items()}
         return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"], specials)
 
@@ -233,7 +335,10 @@ class Vocabulary:
 
 
 def _check_names(kind: str, split: str) -> None:
-    for what, name, known in (("kind of vocabulary", kind, KINDS), ("way to split words", split, SPLITS)):
+    for what, name, known in (
+        ("kind of vocabulary", kind, KINDS),
+        ("way to split words", split, SPLITS),
+    ):
         if name not in known:
             raise SaccadeError(f"no {what} named '{name}'{did_you_mean(name, known)}")
 
@@ -243,20 +348,35 @@ def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
     run any regex, replacement or padding that somebody put into the file, for ever or out of all memory."""
     model = given["model"] if isinstance(given.get("model"), dict) else {"type": None}
     here, wanted = {**given, **model}, {**own, **own["model"]}
-    odd = [name for name in sorted({**here, **wanted}) if name not in _LEARNED and here.get(name) != wanted.get(name)]
+    odd = [
+        name
+        for name in sorted({**here, **wanted})
+        if name not in _LEARNED and here.get(name) != wanted.get(name)
+    ]
     odd = [name for name in odd if name not in _PLAIN or here.get(name) != _PLAIN[name]]
     if odd:
         what = f"'{odd[0]}' of its tokenizer is not as saccade writes it"
-        raise SaccadeError(f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder")
-    pieces, merges, added = model.get("vocab"), model.get("merges", []), given.get("added_tokens", [])
-    is_piece = lambda value: isinstance(value, str) and len(value) <= LONGEST_PIECE  # noqa: E731
+        raise SaccadeError(
+            f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder"
+        )
+    pieces, merges, added = (
+        model.get("vocab"),
+        model.get("merges", []),
+        given.get("added_tokens", []),
+    )
+    is_piece = lambda value: isinstance(value, str) and len(value) <= LONGEST_PIECE
     if not (
         isinstance(pieces, dict)
         and isinstance(merges, list)
         and isinstance(added, list)
         and all(map(is_piece, pieces))
         and all(type(number) is int and 0 <= number < 2**31 for number in pieces.values())
-        and all(isinstance(one, dict) and one.get("content") and pieces.get(one["content"]) == one.get("id") for one in added)
+        and all(
+            isinstance(one, dict)
+            and one.get("content")
+            and pieces.get(one["content"]) == one.get("id")
+            for one in added
+        )
         and len(merges) <= len(pieces)
     ):
         raise SaccadeError(
@@ -270,7 +390,9 @@ def _nfc(text: str) -> str:
         raise SaccadeError(f"{type(text).__name__} instead of text; a vocabulary takes strings")
     half = None if text.isascii() else _HALF.search(text)
     if half:
-        raise SaccadeError(f"half of a surrogate pair at column {half.start() + 1} of the text; save the text as UTF-8")
+        raise SaccadeError(
+            f"half of a surrogate pair at column {half.start() + 1} of the text; save the text as UTF-8"
+        )
     return unicodedata.normalize("NFC", text)
 
 
@@ -281,7 +403,9 @@ def _spelled(text: str, tokenizer: Tokenizer, lowercase: bool) -> str:
     return tokenizer.normalizer.normalize_str(text)
 
 
-def _bare_tokenizer(kind: str, split: str, lowercase: bool, model: models.Model | None = None) -> Tokenizer:
+def _bare_tokenizer(
+    kind: str, split: str, lowercase: bool, model: models.Model | None = None
+) -> Tokenizer:
     """The steps before and after the model; `Ġ` is a space in the byte-level alphabet."""
     steps: list[normalizers.Normalizer] = [normalizers.NFC()]
     if lowercase:

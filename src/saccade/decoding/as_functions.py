@@ -26,7 +26,12 @@ def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
         return None
     if exactly(norm, LayerNorm):
         assert isinstance(norm, LayerNorm)
-        shape, weight, bias, eps = norm.weight.shape, norm.weight.detach(), norm.bias.detach(), norm.eps
+        shape, weight, bias, eps = (
+            norm.weight.shape,
+            norm.weight.detach(),
+            norm.bias.detach(),
+            norm.eps,
+        )
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if exactly(norm, RMSNorm):
         assert isinstance(norm, RMSNorm)
@@ -50,7 +55,7 @@ def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Jo
         return norm, lambda x, y: x + alpha * y
     if isinstance(around, DeepNorm):
         factor = around.alpha
-        join: Join = lambda x, y: torch.add(y, x, alpha=factor)  # noqa: E731
+        join: Join = lambda x, y: torch.add(y, x, alpha=factor)
     else:
         assert isinstance(around, PostNorm)
         join = torch.add
@@ -77,7 +82,9 @@ def fused_join_of(around: Residual) -> Join | None:
 
 def feedforward_of(part: nn.Module, layout: str, copies: Copies) -> Product:
     """A feed-forward part as two products where it is an MLP; any other is called as it is."""
-    if not exactly(part, MLP) or not (exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)):
+    if not exactly(part, MLP) or not (
+        exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)
+    ):
         return by_position(part)
     relu = exactly(part.activation, Relu)
     inner = product([part.inner], layout, copies, "relu" if relu else "none")  # type: ignore[list-item]

@@ -17,11 +17,17 @@ from .session import FastSession, PlainSession, Session
 
 
 @torch.inference_mode()
-def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> Iterator[dict[int, int]]:
+def steps(
+    model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
+) -> Iterator[dict[int, int]]:
     """Decodes step by step; yields `search.latest` after each. Finished sentences leave the batch."""
     session = begin(model, source, lengths, search, max(limits, default=0))
     rows = search.begin(limits, source.device)
-    padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1) if search.wants_weights else None
+    padding = (
+        torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1)
+        if search.wants_weights
+        else None
+    )
     log_probs = torch.empty(0)
     while search.active:
         if rows is not None:
@@ -34,13 +40,17 @@ def steps(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lim
                 logits = session.step(search.tokens)
             search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
         logits = logits.float()
-        if log_probs.shape != logits.shape:  # kept from step to step: pages of new memory cost more than the sum itself
+        if (
+            log_probs.shape != logits.shape
+        ):  # kept from step to step: pages of new memory cost more than the sum itself
             log_probs = torch.empty_like(logits)
         rows = search.advance(torch.log_softmax(logits, -1, out=log_probs))
         yield search.latest
 
 
-def begin(model: Decodable, source: Tensor, lengths: Tensor, search: Search, longest: int) -> Session:
+def begin(
+    model: Decodable, source: Tensor, lengths: Tensor, search: Search, longest: int
+) -> Session:
     """The decoding of a batch of sources by the fast decoder, or by the model's own steps where it cannot (`why_plain`)."""
     inner = model.model if type(model) is Sliding else model
     if search.wants_weights or longest < 1 or why_plain(inner) is not None:
@@ -51,7 +61,9 @@ def begin(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lon
 
 
 @torch.inference_mode()
-def decode(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
+def decode(
+    model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
+) -> list[list[Hypothesis]]:
     """Hypotheses for each source, the best first; sentence n gets at most limits[n] tokens."""
     if gpu_loop.able(model, search, source, max(limits, default=0)):
         return gpu_loop.decode(model, source, lengths, search, limits)
@@ -133,10 +145,14 @@ class Ensemble(Decodable):
     @classmethod
     def of(cls, models: Sequence[nn.Module]) -> "Ensemble":
         """The models as one, which reads a long text in pieces where all of them do."""
-        return (CarryingEnsemble if all(isinstance(model, CarryingLM) for model in models) else cls)(models)
+        return (
+            CarryingEnsemble if all(isinstance(model, CarryingLM) for model in models) else cls
+        )(models)
 
     def mean(self, logits: list[Tensor]) -> Tensor:
-        return torch.stack([one.float().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(len(logits))
+        return torch.stack([one.float().log_softmax(-1) for one in logits]).logsumexp(0) - math.log(
+            len(logits)
+        )
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.mean([model(*inputs) for model in self.models])
@@ -148,8 +164,13 @@ class Ensemble(Decodable):
         return self.each("step", tokens, state)
 
     def each(self, how: str, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        found = [getattr(model, how)(tokens, one) for model, one in zip(self.models, state.states, strict=True)]
-        return self.mean([logits for logits, _ in found]), state.next(states=[one for _, one in found])
+        found = [
+            getattr(model, how)(tokens, one)
+            for model, one in zip(self.models, state.states, strict=True)
+        ]
+        return self.mean([logits for logits, _ in found]), state.next(
+            states=[one for _, one in found]
+        )
 
 
 class CarryingEnsemble(Ensemble, CarryingLM):  # type: ignore[misc]  # called as its models are

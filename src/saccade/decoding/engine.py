@@ -52,15 +52,30 @@ class At(Protocol):
 class Memory:
     """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each. Keys may be turned: S H' D M."""
 
-    def __init__(self, pairs: list[tuple[Tensor, Tensor]], mask: Tensor | None, width: int, turned: bool = False) -> None:
-        self.pairs, self.mask, self.width, self.turned, self.kernels = pairs, mask, width, turned, False
+    def __init__(
+        self,
+        pairs: list[tuple[Tensor, Tensor]],
+        mask: Tensor | None,
+        width: int,
+        turned: bool = False,
+    ) -> None:
+        self.pairs, self.mask, self.width, self.turned, self.kernels = (
+            pairs,
+            mask,
+            width,
+            turned,
+            False,
+        )
 
     def __len__(self) -> int:
         """Sentences."""
         return len(self.pairs[0][0])
 
     def reorder(self, sentences: Tensor) -> None:
-        self.pairs = [(key.index_select(0, sentences), value.index_select(0, sentences)) for key, value in self.pairs]
+        self.pairs = [
+            (key.index_select(0, sentences), value.index_select(0, sentences))
+            for key, value in self.pairs
+        ]
         self.mask = None if self.mask is None else self.mask.index_select(0, sentences)
 
 
@@ -68,7 +83,11 @@ class Attention:
     """Self-attention of one query per row, or attention to a memory."""
 
     def __init__(self, layer: MultiHeadAttention, layout: str, cross: bool, copies: Copies) -> None:
-        self.heads, self.groups, self.width = layer.kv_heads, layer.heads // layer.kv_heads, layer.width
+        self.heads, self.groups, self.width = (
+            layer.kv_heads,
+            layer.heads // layer.kv_heads,
+            layer.width,
+        )
         self.scale = layer.mechanism.score.scale(layer.width)
         self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies)
         self.out = product([layer.out], layout, copies)
@@ -80,7 +99,9 @@ class Attention:
         """What depends on positions, for texts of `size` tokens at most, by the position's own code."""
         if isinstance(self.position, Rotary):
             if self.angles is None or len(self.angles[0]) < size:
-                self.angles = self.position.angles(torch.arange(size, device=like.device), self.width // 2, like.dtype)
+                self.angles = self.position.angles(
+                    torch.arange(size, device=like.device), self.width // 2, like.dtype
+                )
         elif self.position.biases:
             self.biases = self.biases_for(size, like)
 
@@ -105,7 +126,10 @@ class Attention:
         query, pair = qkv[:, :cut], qkv[:, cut:].view(rows, 2, heads, width)
         if self.angles is not None:
             both = self.rotate(qkv[:, : cut + heads * width].view(rows, -1, width), at)
-            query, pair = both[:, : heads * groups], torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
+            query, pair = (
+                both[:, : heads * groups],
+                torch.stack([both[:, heads * groups :], pair[:, 1]], 1),
+            )
         keys, values = at.keep(n, pair)
         bias = at.bias(self.biases)
         if bias is not None and at.beams == 1:
@@ -119,18 +143,34 @@ class Attention:
         assert self.angles is not None
         cos, sin = (at.pick(table) for table in self.angles)
         left, right = x.chunk(2, -1)
-        return torch.cat([torch.addcmul(left * cos, right, sin, value=-1), torch.addcmul(left * sin, right, cos)], -1)
+        return torch.cat(
+            [
+                torch.addcmul(left * cos, right, sin, value=-1),
+                torch.addcmul(left * sin, right, cos),
+            ],
+            -1,
+        )
 
     def read(self, x: Tensor, n: int, memory: Memory) -> Tensor:
         key, value = memory.pairs[n]
         if memory.kernels and memory.mask is not None:
             from ..core.kernels.decode_step import read_memory
 
-            return self.out(read_memory(self.project(x), key, value, memory.mask, memory.width, self.groups, self.scale))
+            return self.out(
+                read_memory(
+                    self.project(x), key, value, memory.mask, memory.width, self.groups, self.scale
+                )
+            )
         return self.attend(self.project(x), key, value, memory.mask, memory.width, memory.turned)
 
     def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, beams: int, turned: bool = False
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        beams: int,
+        turned: bool = False,
     ) -> Tensor:
         """The beams of a sentence are further queries of the same keys and values."""
         rows, heads, groups, width = query.shape[0], self.heads, self.groups, self.width
@@ -143,7 +183,9 @@ class Attention:
             query = apart.transpose(1, 2).reshape(rows // beams, heads, beams * groups, width)
         if turned:
             scores = torch.matmul(query * self.scale, keys)
-            found = torch.matmul((scores if bias is None else scores.add_(bias)).softmax(-1), values)
+            found = torch.matmul(
+                (scores if bias is None else scores.add_(bias)).softmax(-1), values
+            )
         else:
             found = F.scaled_dot_product_attention(query, keys, values, bias, scale=self.scale)
         if beams > 1 and groups == 1:
@@ -171,20 +213,28 @@ class Layer:
         self.cross = None if block.cross is None else Attention(block.cross, layout, True, copies)
         if block.around_cross is not None:
             self.before_cross, self.join_cross = residual_of(block.around_cross)
-        self.feedforward = None if block.feedforward is None else feedforward_of(block.feedforward, layout, copies)
+        self.feedforward = (
+            None if block.feedforward is None else feedforward_of(block.feedforward, layout, copies)
+        )
         if block.around_feedforward is not None:
             self.before_feedforward, self.join_feedforward = residual_of(block.around_feedforward)
 
     def __call__(self, x: Tensor, n: int, at: At, memory: Memory | None) -> Tensor:
         fused = NOTHING_FUSED if at.read_own is None else self.fused
         before = self.before_mixer
-        x = (fused[0] or self.join_mixer)(x, self.mixer.own(x if before is None else before(x), n, at))
+        x = (fused[0] or self.join_mixer)(
+            x, self.mixer.own(x if before is None else before(x), n, at)
+        )
         if self.cross is not None and memory is not None:
             before = self.before_cross
-            x = (fused[1] or self.join_cross)(x, self.cross.read(x if before is None else before(x), n, memory))
+            x = (fused[1] or self.join_cross)(
+                x, self.cross.read(x if before is None else before(x), n, memory)
+            )
         if self.feedforward is not None:
             before = self.before_feedforward
-            x = (fused[2] or self.join_feedforward)(x, self.feedforward(x if before is None else before(x)))
+            x = (fused[2] or self.join_feedforward)(
+                x, self.feedforward(x if before is None else before(x))
+            )
         return x
 
 
@@ -211,7 +261,11 @@ class Engine:
         self.resident: Any = None  # decodings that stay on a GPU
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
-        self.kernels = missing(self.like.device) is None and wide <= WIDEST_HEAD and self.like.dtype in KERNEL_TYPES
+        self.kernels = (
+            missing(self.like.device) is None
+            and wide <= WIDEST_HEAD
+            and self.like.dtype in KERNEL_TYPES
+        )
 
     def reading(self, source: Tensor) -> AbstractContextManager[Any]:
         """How an encoder multiplies what is so long."""

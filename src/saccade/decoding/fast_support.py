@@ -21,7 +21,11 @@ from ..models.transformer import LanguageModel, ReadingDecoder
 from ..settings import overrides
 
 SCORES, POSITIONS = (Dot, ScaledDot), (NoPosition, Rotary, Alibi, T5Buckets)
-RESIDUALS, STACKS, LINEAR = (PreNorm, PostNorm, DeepNorm, ReZero), (Stack, SharedStack, TransparentStack), (nn.Linear, Int8Linear)
+RESIDUALS, STACKS, LINEAR = (
+    (PreNorm, PostNorm, DeepNorm, ReZero),
+    (Stack, SharedStack, TransparentStack),
+    (nn.Linear, Int8Linear),
+)
 
 
 def exactly(part: Any, *kinds: type) -> bool:
@@ -48,7 +52,9 @@ def why_plain(model: nn.Module) -> str | None:
         return "autocast is on"
     if any(part.training for part in model.modules()):
         return "the model is in training mode"
-    if auxiliary_losses.asks_weights() or any(part.tape is not None for part in model.modules() if isinstance(part, Site)):
+    if auxiliary_losses.asks_weights() or any(
+        part.tape is not None for part in model.modules() if isinstance(part, Site)
+    ):
         return "a record of the weights is open"
     reasons = (reason for block in decoder for reason in reasons_of(block))
     return next(reasons, None) or differing(list(decoder))
@@ -73,7 +79,9 @@ def reasons_of_attention(attention: Any, cross: bool) -> Iterator[str]:
         yield f"the mixer {type(attention).__name__} is not attention as it is"
         return
     parts = attention.mechanism
-    if not all(exactly(layer, *LINEAR) for layer in (attention.q, attention.k, attention.v, attention.out)):
+    if not all(
+        exactly(layer, *LINEAR) for layer in (attention.q, attention.k, attention.v, attention.out)
+    ):
         yield "a projection of the attention is not a plain linear layer"
     elif len({type(layer) for layer in (attention.q, attention.k, attention.v)}) > 1:
         yield "the projections of the attention are of different kinds"
@@ -89,5 +97,9 @@ def reasons_of_attention(attention: Any, cross: bool) -> Iterator[str]:
 
 def differing(blocks: list[Block]) -> str | None:
     """Caches of all blocks are one tensor."""
-    sizes = {(block.mixer.kv_heads, block.mixer.width) for block in blocks if isinstance(block.mixer, MultiHeadAttention)}
+    sizes = {
+        (block.mixer.kv_heads, block.mixer.width)
+        for block in blocks
+        if isinstance(block.mixer, MultiHeadAttention)
+    }
     return "its blocks differ in heads" if len(sizes) > 1 else None

@@ -20,7 +20,10 @@ from .searches import Beam, Hypothesis, Sample, Search
 from .session import engine_of, read_memory
 
 LAG = 3  # steps that the device may be ahead of the question whether all sentences have ended
-KEPT, BYTES = 8, 4 * 2**30  # sets of buffers that are kept with the graphs that read them, and their size
+KEPT, BYTES = (
+    8,
+    4 * 2**30,
+)  # sets of buffers that are kept with the graphs that read them, and their size
 FEWEST = 8  # sentences; a smaller batch does not shrink
 on_cpu = False  # for tests: the same steps without graphs
 
@@ -30,10 +33,17 @@ def able(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool
     greedy = type(search) is Sample and search.temperature == 0
     if not greedy and not (type(search) is Beam and not search.wants_weights):
         return False
-    if longest < 1 or not (source.is_cuda or on_cpu) or not isinstance(model, ReadingDecoder) or why_plain(model) is not None:
+    if (
+        longest < 1
+        or not (source.is_cuda or on_cpu)
+        or not isinstance(model, ReadingDecoder)
+        or why_plain(model) is not None
+    ):
         return False
     position = model.target.position
-    return not isinstance(position, Learned) or longest <= len(position.vectors)  # beyond it the model itself raises
+    return not isinstance(position, Learned) or longest <= len(
+        position.vectors
+    )  # beyond it the model itself raises
 
 
 class Encoder:
@@ -44,9 +54,17 @@ class Encoder:
         self.graphs: dict[tuple[int, ...], tuple[Any, Tensor, Tensor, Memory]] = {}
 
     def __call__(self, model: Any, source: Tensor, lengths: Tensor) -> Memory:
-        size, known = tuple(source.shape), exactly(model, Transformer) and exactly(model.encoder, *STACKS)
+        size, known = (
+            tuple(source.shape),
+            exactly(model, Transformer) and exactly(model.encoder, *STACKS),
+        )
         if size not in self.graphs:
-            if size not in self.seen or not source.is_cuda or not known or len(self.graphs) >= 4 * KEPT:
+            if (
+                size not in self.seen
+                or not source.is_cuda
+                or not known
+                or len(self.graphs) >= 4 * KEPT
+            ):
                 self.seen.add(size)
                 return read_memory(model, source, lengths)
             made: list[Memory] = []
@@ -69,7 +87,9 @@ class Resident:
         self.engine, self.encode = engine, Encoder()
         self.kept: OrderedDict[tuple[Any, ...], Buffers] = OrderedDict()
 
-    def buffers(self, count: int, width: int, longest: int, columns: int, search: Search) -> Buffers:
+    def buffers(
+        self, count: int, width: int, longest: int, columns: int, search: Search
+    ) -> Buffers:
         """Those of the next larger sizes, kept from earlier batches."""
         sizes = (rounded(count, 1), width, rounded(longest, 32), rounded(columns, 16))
         rule = (search.length_rule, search.length_penalty) if isinstance(search, Beam) else ()
@@ -79,7 +99,9 @@ class Resident:
             self.engine.prepare(sizes[2])
         found = self.kept.pop(key, None) or Buffers(self.engine, sizes, search)
         self.kept[key] = found
-        while len(self.kept) > KEPT or (len(self.kept) > 2 and sum(one.cache.nbytes for one in self.kept.values()) > BYTES):
+        while len(self.kept) > KEPT or (
+            len(self.kept) > 2 and sum(one.cache.nbytes for one in self.kept.values()) > BYTES
+        ):
             self.kept.popitem(last=False)
         return found
 
@@ -93,12 +115,21 @@ class Resident:
             memory.reorder(torch.tensor(sentences, device=device))
         columns, longest = memory.pairs[0][0].shape[2], max(limits)
         here = self.buffers(len(sentences), width, longest, columns, search)
-        here.fill(sentences, memory, search.tokens, torch.tensor([limits[n] for n in sentences], device=device))
+        here.fill(
+            sentences,
+            memory,
+            search.tokens,
+            torch.tensor([limits[n] for n in sentences], device=device),
+        )
         questions: list[tuple[Tensor, Any]] = []
         while here.reached < longest:
             here.run()
             questions.append(ask(here.alive))
-            alive = answer(*questions.pop(0)) if len(questions) > (LAG if here.cache.is_cuda else 0) else len(here.sentences)
+            alive = (
+                answer(*questions.pop(0))
+                if len(questions) > (LAG if here.cache.is_cuda else 0)
+                else len(here.sentences)
+            )
             if alive == 0:
                 break
             if len(here.sentences) >= FEWEST and 2 * alive <= len(here.sentences):
@@ -129,7 +160,9 @@ def answer(there: Tensor, event: Any) -> int:
     return int(there)
 
 
-def decode(model: Any, source: Tensor, lengths: Tensor, search: Search, limits: list[int]) -> list[list[Hypothesis]]:
+def decode(
+    model: Any, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
+) -> list[list[Hypothesis]]:
     """Hypotheses for each source, the best first."""
     engine = engine_of(model, len(source))
     if engine.resident is None:

@@ -7,11 +7,16 @@ from .searches import Beam, Sample, Search
 
 def collect(search: Search, here: Any, slots: set[int]) -> None:
     """What was chosen for some sentences, into the search's results."""
-    chosen, values = here.chosen[: here.reached].cpu().numpy(), here.values[: here.reached].cpu().numpy()
+    chosen, values = (
+        here.chosen[: here.reached].cpu().numpy(),
+        here.values[: here.reached].cpu().numpy(),
+    )
     for slot in sorted(slots):
         sentence = here.sentences[slot]
         if isinstance(search, Beam):
-            collect_beams(search, sentence, chosen[:, :, slot].tolist(), values[:, :, slot].tolist())
+            collect_beams(
+                search, sentence, chosen[:, :, slot].tolist(), values[:, :, slot].tolist()
+            )
             continue
         assert isinstance(search, Sample)
         tokens = chosen[: search.limits[sentence], 0, slot, 0].tolist()

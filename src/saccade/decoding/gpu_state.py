@@ -35,34 +35,53 @@ class Buffers:
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
         like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
-        self.engine, self.eos, self.sentences, self.greedy = engine, search.eos, list[int](), not isinstance(search, Beam)
-        self.cache = like.new_zeros(len(engine.layers), rows, self.room, 2, first.heads, first.width)
+        self.engine, self.eos, self.sentences, self.greedy = (
+            engine,
+            search.eos,
+            list[int](),
+            not isinstance(search, Beam),
+        )
+        self.cache = like.new_zeros(
+            len(engine.layers), rows, self.room, 2, first.heads, first.width
+        )
         pairs = []
         for layer in engine.layers:
             assert layer.cross is not None
             shape = (sentences, layer.cross.heads, columns, layer.cross.width)
             pairs.append((like.new_zeros(shape), like.new_zeros(shape)))
         self.memory = Memory(pairs, like.new_zeros(sentences, 1, 1, columns), self.width)
-        whole: Callable[..., Tensor] = lambda *shape: torch.zeros(*shape, dtype=torch.long, device=like.device)  # noqa: E731
+        whole: Callable[..., Tensor] = lambda *shape: torch.zeros(
+            *shape, dtype=torch.long, device=like.device
+        )
         self.position, self.tokens, self.limits, self.ended, self.alive = (
             whole(n) for n in (1, rows, sentences, sentences, 1)
         )  # fmt: skip
         self.done = torch.ones(sentences, dtype=torch.bool, device=like.device)
         self.scores = torch.zeros(sentences, self.width, device=like.device)
-        self.best_ended = torch.zeros(sentences, device=like.device)  # the highest score of an output that ended
+        self.best_ended = torch.zeros(
+            sentences, device=like.device
+        )  # the highest score of an output that ended
         divisor: Callable[[int], float] = search.divisor if isinstance(search, Beam) else float
-        self.divisors = torch.tensor([divisor(length) for length in range(1, self.room + 3)], device=like.device)
+        self.divisors = torch.tensor(
+            [divisor(length) for length in range(1, self.room + 3)], device=like.device
+        )
         self.never = torch.tensor(search.never, dtype=torch.long, device=like.device)
         self.places = torch.arange(self.room, device=like.device)
         self.first_rows = torch.arange(sentences, device=like.device).unsqueeze(1) * self.width
-        self.chosen = whole(self.room, 3, sentences, self.width)  # token, parent, the parent of an output that ended
-        self.values = torch.zeros(self.room, 2, sentences, self.width, device=like.device)  # score, that of one that ended or −∞
+        self.chosen = whole(
+            self.room, 3, sentences, self.width
+        )  # token, parent, the parent of an output that ended
+        self.values = torch.zeros(
+            self.room, 2, sentences, self.width, device=like.device
+        )  # score, that of one that ended or −∞
         self.graphs: dict[int, Any] = {}
         self.seen: set[int] = set()
         self.reached = 0
         self.hidden: Tensor | None = None
         self.rows = torch.arange(rows, dtype=torch.int32, device=like.device).unsqueeze(1)
-        self.origins = self.rows.repeat(1, self.room)  # whose cache has each row's keys: beams are reordered, caches are not
+        self.origins = self.rows.repeat(
+            1, self.room
+        )  # whose cache has each row's keys: beams are reordered, caches are not
         self.use_kernels(engine.kernels and rows <= MOST_ROWS)
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
@@ -91,15 +110,23 @@ class Buffers:
         """Continues some sentences of larger buffers."""
         count, at = len(slots), torch.tensor(slots, device=self.position.device)
         rows = (at.unsqueeze(1) * self.width + torch.arange(self.width, device=at.device)).flatten()
-        pairs = [(key.index_select(0, at), value.index_select(0, at)) for key, value in other.memory.pairs]
+        pairs = [
+            (key.index_select(0, at), value.index_select(0, at))
+            for key, value in other.memory.pairs
+        ]
         assert other.memory.mask is not None
         memory = Memory(pairs, other.memory.mask.index_select(0, at), self.width)
-        self.fill([other.sentences[slot] for slot in slots], memory, other.tokens[rows], other.limits[at])
+        self.fill(
+            [other.sentences[slot] for slot in slots], memory, other.tokens[rows], other.limits[at]
+        )
         self.cache[:, : len(rows)] = other.cache[:, other.origins[rows].long(), other.places]
         self.position.copy_(other.position)
         self.ended[:count], self.scores[:count] = other.ended[at], other.scores[at]
         self.best_ended[:count] = other.best_ended[at]
-        self.chosen[:, :, :count], self.values[:, :, :count] = other.chosen[:, :, at], other.values[:, :, at]
+        self.chosen[:, :, :count], self.values[:, :, :count] = (
+            other.chosen[:, :, at],
+            other.values[:, :, at],
+        )
         self.reached = other.reached
 
     def pick(self, table: Tensor) -> Tensor:
@@ -113,21 +140,29 @@ class Buffers:
     def use_kernels(self, on: bool) -> None:
         self.kernels = self.memory.kernels = on
         self.read_own = self.in_one_kernel if on else None
-        self.traced = on and self.width > 1 and all(layer.mixer.reads_in_one for layer in self.engine.layers)
+        self.traced = (
+            on and self.width > 1 and all(layer.mixer.reads_in_one for layer in self.engine.layers)
+        )
 
     def in_one_kernel(self, n: int, qkv: Tensor, groups: int, scale: float) -> Tensor:
         from ..core.kernels.decode_step import read_own
 
-        return read_own(qkv, self.cache[n], self.position, groups, scale, self.origins if self.traced else None)
+        return read_own(
+            qkv, self.cache[n], self.position, groups, scale, self.origins if self.traced else None
+        )
 
     def bias(self, table: Tensor | None) -> Tensor | None:
         if self.hidden is None:
             self.where = self.places[: self.bucket] - self.position  # distances of the keys
-            self.hidden = torch.zeros(1, self.bucket, dtype=self.cache.dtype, device=self.cache.device)
+            self.hidden = torch.zeros(
+                1, self.bucket, dtype=self.cache.dtype, device=self.cache.device
+            )
             self.hidden.masked_fill_(self.where.unsqueeze(0) > 0, float("-inf"))
         if table is None:
             return self.hidden
-        return self.hidden + table.index_select(1, (self.where + table.shape[1] - 1).clamp_max(table.shape[1] - 1))
+        return self.hidden + table.index_select(
+            1, (self.where + table.shape[1] - 1).clamp_max(table.shape[1] - 1)
+        )
 
     def step(self, bucket: int) -> None:
         """One token for every row, of which the first `bucket` positions may be taken."""
@@ -186,18 +221,28 @@ class Buffers:
         ends = best[:, :width].masked_fill(~end[:, :width], float("-inf"))
         scores, order = best.masked_fill(end, float("-inf")).topk(width, -1)
         next_parents, next_tokens = parents.gather(1, order), tokens.gather(1, order)
-        self.chosen.index_copy_(0, self.position, torch.stack([next_tokens, next_parents, parents[:, :width]]).unsqueeze(0))
+        self.chosen.index_copy_(
+            0,
+            self.position,
+            torch.stack([next_tokens, next_parents, parents[:, :width]]).unsqueeze(0),
+        )
         self.values.index_copy_(0, self.position, torch.stack([scores, ends]).unsqueeze(0))
         self.scores.copy_(scores)
         self.tokens.copy_(next_tokens.flatten())
         self.ended.add_((ends > float("-inf")).sum(1))
         now, one_more = (self.divisors.index_select(0, self.position + more) for more in (0, 1))
         torch.maximum(self.best_ended, ends.amax(1) / now, out=self.best_ended)
-        settled = (self.ended >= width) & (self.best_ended > scores[:, 0] / one_more)  # as `Beam.settled`, but for equal ones
+        settled = (self.ended >= width) & (
+            self.best_ended > scores[:, 0] / one_more
+        )  # as `Beam.settled`, but for equal ones
         self.done.logical_or_(settled | scores[:, 0].isneginf())
         rows = (self.first_rows + next_parents).flatten()
         if self.traced:  # what comes after this position will be each row's own
-            self.origins.copy_(torch.where(self.places > self.position, self.rows, self.origins.index_select(0, rows)))
+            self.origins.copy_(
+                torch.where(
+                    self.places > self.position, self.rows, self.origins.index_select(0, rows)
+                )
+            )
         elif width > 1:
             self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
 
@@ -217,8 +262,13 @@ class Buffers:
         self.seen.add(bucket)
         try:
             self.step(bucket)
-        except CannotCompile as error:  # nothing was chosen yet, and what was written is written again
-            warnings.warn(f"a kernel of decoding does not compile here ({error}); continuing without", stacklevel=2)
+        except (
+            CannotCompile
+        ) as error:  # nothing was chosen yet, and what was written is written again
+            warnings.warn(
+                f"a kernel of decoding does not compile here ({error}); continuing without",
+                stacklevel=2,
+            )
             self.engine.kernels = False
             self.use_kernels(False)
             self.step(bucket)

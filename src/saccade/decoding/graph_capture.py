@@ -14,9 +14,7 @@ class Captures:
 
     def __init__(self) -> None:
         self.refused: set[str] = set()  # what could not be captured, and is not tried again
-        self.anchor: Any = (
-            None  # a graph that is never freed: a pool ends with its last graph, and cannot be given to another one then
-        )
+        self.anchor: Any = None  # a graph that is never freed: a pool ends with its last graph, and cannot be given to another one then
 
     def __call__(self, what: str, work: Callable[[], object]) -> Any:
         """The work as a graph, which has not run yet; None where it cannot be captured."""
@@ -31,7 +29,10 @@ class Captures:
             self.refused.add(what)
             forget_capture(torch.device("cuda", torch.cuda.current_device()))
             why = (str(error).strip().splitlines() or [""])[0]
-            warnings.warn(f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel", stacklevel=2)
+            warnings.warn(
+                f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel",
+                stacklevel=2,
+            )
             return None
 
 
@@ -39,7 +40,9 @@ def capture(work: Callable[[], object], pool: Any) -> Any:
     """The work as a graph with memory of a pool, or of a new one; `torch.cuda.graph` would also empty PyTorch's memory each time."""
     here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(here)
-    how: dict[str, Any] = {"capture_error_mode": "thread_local"}  # another thread may prepare the next batch
+    how: dict[str, Any] = {
+        "capture_error_mode": "thread_local"
+    }  # another thread may prepare the next batch
     with torch.cuda.stream(stream), uncollected():
         graph.capture_begin(**how if pool is None else {"pool": pool, **how})
         try:

@@ -21,7 +21,9 @@ class Choices(NamedTuple):
 
 
 @torch.inference_mode()
-def watch(model: Decodable, source: Tensor, lengths: Tensor, search: Search, limit: int, count: int) -> list[list[Choices]]:
+def watch(
+    model: Decodable, source: Tensor, lengths: Tensor, search: Search, limit: int, count: int
+) -> list[list[Choices]]:
     """Decodes one source (1 N) by a greedy search, a sample or a beam; for each step the beginnings it had, the best first."""
     session, every = PlainSession(model, source, lengths), list[list[Choices]]()
     rows = search.begin([limit], source.device)
@@ -43,8 +45,19 @@ def watch(model: Decodable, source: Tensor, lengths: Tensor, search: Search, lim
                 for token, value in zip(tokens[0].tolist(), values[0].tolist(), strict=True)
                 if value > float("-inf")
             ]
-            shown += [(token, float(allowed[row, token])) for token in sorted(taken[row] - {token for token, _ in shown})]
-            step.append(Choices(prefix, log_prob, [token for token, _ in shown], [value for _, value in shown], taken[row]))
+            shown += [
+                (token, float(allowed[row, token]))
+                for token in sorted(taken[row] - {token for token, _ in shown})
+            ]
+            step.append(
+                Choices(
+                    prefix,
+                    log_prob,
+                    [token for token, _ in shown],
+                    [value for _, value in shown],
+                    taken[row],
+                )
+            )
         every.append(step)
     return every
 
@@ -57,11 +70,19 @@ def beginnings(search: Search) -> list[tuple[list[int], float]]:
     return [(list(search.outputs[0]), search.log_probs[0])]
 
 
-def choices(search: Search, rows: Tensor | None, before: list[tuple[list[int], float]]) -> list[set[int]]:
+def choices(
+    search: Search, rows: Tensor | None, before: list[tuple[list[int], float]]
+) -> list[set[int]]:
     """By which tokens each beginning is continued, or ended, in the step that was just made."""
     taken: list[set[int]] = [set() for _ in before]
     if isinstance(search, Beam):
-        going = [] if rows is None else zip(rows.tolist(), search.tokens.tolist(), search.scores.flatten().tolist(), strict=True)
+        going = (
+            []
+            if rows is None
+            else zip(
+                rows.tolist(), search.tokens.tolist(), search.scores.flatten().tolist(), strict=True
+            )
+        )
         for parent, token, score in going:
             if score > float("-inf"):
                 taken[parent].add(token)

@@ -51,8 +51,12 @@ class Search:
     never: tuple[int, ...] = ()  # tokens that are not generated
     tokens: Tensor = field(init=False)  # the last token of each row that is still active
     active: bool = field(init=False)
-    wants_weights: ClassVar[bool] = False  # whether `look` is to be called with each step's weights on the source
-    latest: dict[int, int] = field(init=False, default_factory=dict)  # sentence → token of the last step; a beam has none
+    wants_weights: ClassVar[bool] = (
+        False  # whether `look` is to be called with each step's weights on the source
+    )
+    latest: dict[int, int] = field(
+        init=False, default_factory=dict
+    )  # sentence → token of the last step; a beam has none
     # Both return the rows of the state to continue with, None for all as they are: `begin` from the sentences' limits and the device,
     # `advance` by choosing from log-probabilities (R V).
     begin: ClassVar[Callable[..., Tensor | None]]
@@ -79,11 +83,15 @@ class Sample(Search):
 
     def __post_init__(self) -> None:
         if not (0 <= self.temperature < float("inf")):
-            raise SaccadeError(f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)")
+            raise SaccadeError(
+                f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)"
+            )
         if self.top_k is not None and self.top_k < 1:
             raise SaccadeError(f"top_k is {self.top_k}; give at least 1, or leave it out")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise SaccadeError(f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out")
+            raise SaccadeError(
+                f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out"
+            )
         if not 0 <= self.seed < 2**63:
             raise SaccadeError(f"the seed is {self.seed}; give a whole number from 0 to 2^63 − 1")
 
@@ -99,7 +107,9 @@ class Sample(Search):
         if self.temperature == 0:
             return largest(log_probs, 1)[1].squeeze(-1)
         # counted from the best, so that no temperature, however low or high, makes all of them −∞ or one of them NaN
-        scores = (log_probs - log_probs.amax(-1, keepdim=True)) / min(max(self.temperature, 1e-30), 1e30)
+        scores = (log_probs - log_probs.amax(-1, keepdim=True)) / min(
+            max(self.temperature, 1e-30), 1e30
+        )
         if self.top_k is not None and self.top_k < scores.shape[-1]:
             lowest = scores.topk(self.top_k, -1).values[:, -1:]
             scores = scores.masked_fill(scores < lowest, float("-inf"))
@@ -115,7 +125,11 @@ class Sample(Search):
         self.tokens = self.pick(self.without_never(log_probs))
         chosen = log_probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
         tokens, log_prob, rows = self.tokens.tolist(), chosen.tolist(), []
-        self.latest = {sentence: token for sentence, token in zip(self.sentences, tokens, strict=True) if token != self.eos}
+        self.latest = {
+            sentence: token
+            for sentence, token in zip(self.sentences, tokens, strict=True)
+            if token != self.eos
+        }
         for row, sentence in enumerate(self.sentences):
             self.log_probs[sentence] += log_prob[row]
             self.finished[sentence] = tokens[row] == self.eos
@@ -135,10 +149,16 @@ class Sample(Search):
         return at
 
     def results(self) -> list[list[Hypothesis]]:
-        return [[Hypothesis(o, p, p, f)] for o, p, f in zip(self.outputs, self.log_probs, self.finished, strict=True)]
+        return [
+            [Hypothesis(o, p, p, f)]
+            for o, p, f in zip(self.outputs, self.log_probs, self.finished, strict=True)
+        ]
 
 
-LENGTH_RULES: dict[str, Callable[[int], float]] = {"power": float, "gnmt": lambda length: (5 + length) / 6}
+LENGTH_RULES: dict[str, Callable[[int], float]] = {
+    "power": float,
+    "gnmt": lambda length: (5 + length) / 6,
+}
 
 
 @dataclass(eq=False)
@@ -161,11 +181,17 @@ class Beam(Search):
         if not 1 <= self.width <= 1000:
             raise SaccadeError(f"a beam of {self.width}; give a whole number from 1 to 1000")
         if not -10 <= self.length_penalty <= 10:
-            raise SaccadeError(f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)")
+            raise SaccadeError(
+                f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)"
+            )
         if self.length_rule not in LENGTH_RULES:
-            raise SaccadeError(f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}")
+            raise SaccadeError(
+                f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}"
+            )
         if not 0 <= self.coverage_penalty <= 100:
-            raise SaccadeError(f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)")
+            raise SaccadeError(
+                f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)"
+            )
 
     @property
     def wants_weights(self) -> bool:  # type: ignore[override]
@@ -183,7 +209,9 @@ class Beam(Search):
         self.scores[:, 0] = 0.0  # one beginning at first; the others come from it
         self.prefixes = torch.zeros(count, self.width, 0, dtype=torch.long, device=device)
         self.tokens = torch.full((count * self.width,), self.bos, device=device)
-        return torch.tensor(self.sentences, device=device, dtype=torch.long).repeat_interleave(self.width)
+        return torch.tensor(self.sentences, device=device, dtype=torch.long).repeat_interleave(
+            self.width
+        )
 
     def advance(self, log_probs: Tensor) -> Tensor | None:
         count, width, vocab = len(self.sentences), self.width, log_probs.shape[-1]
@@ -197,11 +225,15 @@ class Beam(Search):
         for row, rank in ends.nonzero().tolist():
             parent = int(parents[row, rank])
             prefix = self.prefixes[row, parent].tolist()
-            self._take(self.sentences[row], prefix, float(best[row, rank]), True, row * width + parent)
+            self._take(
+                self.sentences[row], prefix, float(best[row, rank]), True, row * width + parent
+            )
         # The best continuations that do not end; where there are fewer than `width`, −∞ fills the beam.
         self.scores, order = best.masked_fill(tokens == self.eos, float("-inf")).topk(width, -1)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-        before = self.prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1]))
+        before = self.prefixes.gather(
+            1, parents.unsqueeze(-1).expand(-1, -1, self.prefixes.shape[-1])
+        )
         self.prefixes = torch.cat([before, tokens.unsqueeze(-1)], -1)
         rows = torch.arange(count, device=self.device).unsqueeze(1) * width + parents
         # Sentences that are done leave the batch.
@@ -213,13 +245,28 @@ class Beam(Search):
                 for beam in range(self.width):  # nothing ended in time: what there is, cut off
                     if bool(self.scores[row, beam].isfinite()):
                         prefix = self.prefixes[row, beam].tolist()
-                        self._take(sentence, prefix, float(self.scores[row, beam]), False, int(rows[row, beam]))
-            if length < self.limits[sentence] and not dead[row] and not self.settled(sentence, best_left[row], length):
+                        self._take(
+                            sentence,
+                            prefix,
+                            float(self.scores[row, beam]),
+                            False,
+                            int(rows[row, beam]),
+                        )
+            if (
+                length < self.limits[sentence]
+                and not dead[row]
+                and not self.settled(sentence, best_left[row], length)
+            ):
                 staying.append(row)
         if len(staying) < len(self.sentences):
             at = torch.tensor(staying, device=self.device, dtype=torch.long)
             self.sentences = [self.sentences[row] for row in staying]
-            self.scores, self.prefixes, rows, tokens = self.scores[at], self.prefixes[at], rows[at], tokens[at]
+            self.scores, self.prefixes, rows, tokens = (
+                self.scores[at],
+                self.prefixes[at],
+                rows[at],
+                tokens[at],
+            )
         self.active, self.tokens = bool(self.sentences), tokens.flatten()
         if self.coverage is not None:
             self.coverage = self.coverage[rows.flatten()]
@@ -228,12 +275,16 @@ class Beam(Search):
     def settled(self, sentence: int, best_left: float, length: int) -> bool:
         """Whether enough outputs have ended, and none that is left would be better if it ended now."""
         ended = self.ended[sentence]
-        return len(ended) >= self.width and max(one.score for one in ended) >= best_left / self.divisor(length + 1)
+        return len(ended) >= self.width and max(
+            one.score for one in ended
+        ) >= best_left / self.divisor(length + 1)
 
     def divisor(self, length: int) -> float:
         return float(LENGTH_RULES[self.length_rule](length) ** self.length_penalty)
 
-    def _take(self, sentence: int, tokens: list[int], log_prob: float, finished: bool, row: int) -> None:
+    def _take(
+        self, sentence: int, tokens: list[int], log_prob: float, finished: bool, row: int
+    ) -> None:
         """An output that came from a row of this step."""
         score = log_prob / self.divisor(max(len(tokens) + finished, 1))
         if self.coverage is not None:
@@ -241,10 +292,15 @@ class Beam(Search):
         self.ended[sentence].append(Hypothesis(tokens, log_prob, score, finished))
 
     def results(self) -> list[list[Hypothesis]]:
-        return [sorted(ended, key=lambda h: -h.score)[: self.width] or [Hypothesis([], 0.0, 0.0, False)] for ended in self.ended]
+        return [
+            sorted(ended, key=lambda h: -h.score)[: self.width] or [Hypothesis([], 0.0, 0.0, False)]
+            for ended in self.ended
+        ]
 
 
-MakeSearch = Callable[[int, int, tuple[int, ...]], Search]  # from bos, eos and the tokens that are never generated
+MakeSearch = Callable[
+    [int, int, tuple[int, ...]], Search
+]  # from bos, eos and the tokens that are never generated
 
 
 def searcher(
@@ -255,7 +311,12 @@ def searcher(
     coverage_penalty: float = 0.0,
 ) -> MakeSearch:
     """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
-    how = {"width": beam, "length_penalty": length_penalty, "length_rule": length_rule, "coverage_penalty": coverage_penalty}
+    how = {
+        "width": beam,
+        "length_penalty": length_penalty,
+        "length_rule": length_rule,
+        "coverage_penalty": coverage_penalty,
+    }
     Beam(0, 0, **how)  # type: ignore[arg-type]  # a wrong value shows before any work is done
     if (length_rule != "power" or coverage_penalty) and (beam == 1 or sample is not None):
         raise SaccadeError(
@@ -263,6 +324,8 @@ def searcher(
         )
     if sample is not None:
         Sample(0, 0, **sample)
-        seeds = itertools.count(int(sample.get("seed", 0)))  # each batch draws from a seed of its own
+        seeds = itertools.count(
+            int(sample.get("seed", 0))
+        )  # each batch draws from a seed of its own
         return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
     return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, **how)  # type: ignore[arg-type]

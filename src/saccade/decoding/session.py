@@ -15,7 +15,9 @@ from .weight_layouts import layout_for
 MANY_HEADS = 64  # of all sentences
 STEP = 32  # positions by which caches grow at least
 DROP = 8  # steps of a beam after which keys that it sees no more are dropped
-engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = weakref.WeakKeyDictionary()
+engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class Session(Protocol):
@@ -45,10 +47,22 @@ class PlainSession:
 def structure(model: nn.Module) -> tuple[Any, ...]:
     """What a model consists of: its parts, their settings, and where its tensors are. Parts are held, so that no other gets the id of one."""
     parts = list(model.modules())
-    tensors = [one for part in parts for one in (*part._parameters.values(), *part._buffers.values()) if one is not None]
+    tensors = [
+        one
+        for part in parts
+        for one in (*part._parameters.values(), *part._buffers.values())
+        if one is not None
+    ]
     kinds = tuple((type(part), len(vars(part)), len(part._forward_hooks)) for part in parts)
-    settings = tuple(value for part in parts for value in vars(part).values() if type(value) in (int, float))
-    return parts[1:], kinds, settings, tuple((one.data_ptr(), one.shape, one.stride()) for one in tensors)
+    settings = tuple(
+        value for part in parts for value in vars(part).values() if type(value) in (int, float)
+    )
+    return (
+        parts[1:],
+        kinds,
+        settings,
+        tuple((one.data_ptr(), one.shape, one.stride()) for one in tensors),
+    )
 
 
 def engine_of(model: nn.Module, rows: int) -> Engine:
@@ -72,9 +86,13 @@ class FastSession:
     when beams continue one another, and keys that no beam sees any more are dropped every few steps.
     """
 
-    read_own: Own | None = None  # launched one by one, the kernels of a step take longer than what they replace
+    read_own: Own | None = (
+        None  # launched one by one, the kernels of a step take longer than what they replace
+    )
 
-    def __init__(self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int) -> None:
+    def __init__(
+        self, model: Any, source: Tensor, lengths: Tensor, width: int, longest: int
+    ) -> None:
         self.engine, self.width, self.beams = engine_of(model, len(source) * width), width, 1
         self.memory = None
         if hasattr(model, "encode"):
@@ -85,8 +103,12 @@ class FastSession:
         self.filled, self.longest = self.length, self.length + longest
         first, like = self.engine.layers[0].mixer, self.engine.like
         room = self.length + min(longest, STEP) * width
-        self.room = room if width == 1 else min(room, self.length + DROP * width)  # of it, until keys are dropped
-        self.cache = like.new_empty(len(self.engine.layers), len(source), room, 2, first.heads, first.width)
+        self.room = (
+            room if width == 1 else min(room, self.length + DROP * width)
+        )  # of it, until keys are dropped
+        self.cache = like.new_empty(
+            len(self.engine.layers), len(source), room, 2, first.heads, first.width
+        )
         if state is not None and self.length:
             for cache, one in zip(self.cache, state.caches, strict=True):
                 cache[:, : self.length, 0], cache[:, : self.length, 1] = (
@@ -94,11 +116,16 @@ class FastSession:
                 )
         if width > 1:
             self.hidden = like.new_zeros(len(source), room)  # R T: 0 or −∞
-            self.places = torch.arange(room, device=like.device).repeat(len(source), 1)  # S T: positions of the keys
+            self.places = torch.arange(room, device=like.device).repeat(
+                len(source), 1
+            )  # S T: positions of the keys
             self.apart = like.new_full((width, width), float("-inf")).fill_diagonal_(0.0)
 
     def reorder(self, rows: Tensor) -> None:
-        memory, sentences = self.memory, rows[:: self.width] // self.beams  # the rows of a beam stay with their sentence
+        memory, sentences = (
+            self.memory,
+            rows[:: self.width] // self.beams,
+        )  # the rows of a beam stay with their sentence
         leaving = len(sentences) != self.cache.shape[1]
         if memory is not None and leaving:
             memory.reorder(sentences)
@@ -117,19 +144,31 @@ class FastSession:
         if self.beams > 1:
             seen = (self.hidden[:, : self.filled] == 0).view(count, self.beams, self.filled).any(1)
             self.filled = int(seen.sum(1).max())
-            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : self.filled]
-            rows = (order + torch.arange(count, device=order.device).unsqueeze(1) * before).flatten()
+            order = seen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[
+                :, : self.filled
+            ]
+            rows = (
+                order + torch.arange(count, device=order.device).unsqueeze(1) * before
+            ).flatten()
             for layer in self.cache:  # where it is: pages of new memory cost more than the copy
-                layer[:, : self.filled] = layer.flatten(0, 1).index_select(0, rows).unflatten(0, order.shape)
+                layer[:, : self.filled] = (
+                    layer.flatten(0, 1).index_select(0, rows).unflatten(0, order.shape)
+                )
             self.places[:, : self.filled] = self.places.gather(1, order)
-            self.hidden[:, : self.filled] = self.hidden.gather(1, order.repeat_interleave(self.beams, 0))
+            self.hidden[:, : self.filled] = self.hidden.gather(
+                1, order.repeat_interleave(self.beams, 0)
+            )
         steps = DROP if self.beams > 1 else STEP
-        self.room = self.filled + min(max(steps * self.beams, self.filled // 2), (self.longest - self.length) * self.beams)
+        self.room = self.filled + min(
+            max(steps * self.beams, self.filled // 2), (self.longest - self.length) * self.beams
+        )
         if self.room > before:  # what is added is written before it is read
             more = self.room - before
             self.cache = nn.functional.pad(self.cache, (0, 0, 0, 0, 0, 0, 0, more))
             if self.beams > 1:
-                self.places, self.hidden = (nn.functional.pad(one, (0, more)) for one in (self.places, self.hidden))
+                self.places, self.hidden = (
+                    nn.functional.pad(one, (0, more)) for one in (self.places, self.hidden)
+                )
 
     def step(self, tokens: Tensor) -> Tensor:
         self.engine.check(self.length)
@@ -176,8 +215,12 @@ def read_memory(model: Any, source: Tensor, lengths: Tensor, turn: bool = False)
         key = ready.key.transpose(2, 3) if turned else ready.key
         pairs.append((key.contiguous(), ready.value.contiguous()))
     mask = None
-    if allowed.is_cuda or not bool(allowed.all()):  # a GPU is not asked: one would have to wait for it
+    if allowed.is_cuda or not bool(
+        allowed.all()
+    ):  # a GPU is not asked: one would have to wait for it
         hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
-        mask = torch.zeros(len(memory), 1, 1, memory.shape[1], dtype=memory.dtype, device=memory.device)
+        mask = torch.zeros(
+            len(memory), 1, 1, memory.shape[1], dtype=memory.dtype, device=memory.device
+        )
         mask = mask.masked_fill_(hidden, float("-inf"))
     return Memory(pairs, mask, 1, turned)

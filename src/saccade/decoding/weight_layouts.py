@@ -32,7 +32,11 @@ def layout_for(rows: int, like: Tensor) -> str:
     # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone; with AVX2 it reads as fast
     if rows <= FEW and torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "turned"
-    return "packed" if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise") else "plain"
+    return (
+        "packed"
+        if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        else "plain"
+    )
 
 
 class Copies:
@@ -40,8 +44,12 @@ class Copies:
     through `.data` or numpy change no version counter, so the contents are read."""
 
     def __init__(self) -> None:
-        self.concatenated: list[tuple[Tensor, list[Tensor]]] = []  # in their own layout: written again where they are
-        self.packed: dict[int, tuple[Tensor, list[int]]] = {}  # in another layout: parameters with their fingerprints
+        self.concatenated: list[
+            tuple[Tensor, list[Tensor]]
+        ] = []  # in their own layout: written again where they are
+        self.packed: dict[
+            int, tuple[Tensor, list[int]]
+        ] = {}  # in another layout: parameters with their fingerprints
 
     def concatenate(self, parts: list[Tensor]) -> Tensor:
         self.concatenated.append((torch.cat(parts), parts))
@@ -70,36 +78,57 @@ def fingerprint(weight: Tensor) -> list[int]:
         return list(threads.map(zlib.crc32, pieces))
 
 
-def product(layers: Sequence[nn.Module], layout: str, copies: Copies, activation: str = "none") -> Product:
+def product(
+    layers: Sequence[nn.Module], layout: str, copies: Copies, activation: str = "none"
+) -> Product:
     """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out."""
     if all(isinstance(layer, Int8Linear) for layer in layers):
         joined: Any = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
         return joined.forward if activation == "none" else joined.then_relu
-    return of_weights([layer.weight for layer in layers], [layer.bias for layer in layers], layout, copies, activation)  # type: ignore[misc]
+    return of_weights(
+        [layer.weight for layer in layers],
+        [layer.bias for layer in layers],
+        layout,
+        copies,
+        activation,
+    )  # type: ignore[misc]
 
 
 def of_weights(
-    weights: list[Tensor], biases: list[Tensor | None], layout: str, copies: Copies, activation: str = "none"
+    weights: list[Tensor],
+    biases: list[Tensor | None],
+    layout: str,
+    copies: Copies,
+    activation: str = "none",
 ) -> Product:
     """x Wᵀ + b for weights N K whose outputs follow one another."""
     bias = biases[0]
     if len(weights) > 1 and any(one is not None for one in biases):
-        bias = copies.concatenate([w.new_zeros(len(w)) if b is None else b for b, w in zip(biases, weights, strict=True)])
+        bias = copies.concatenate(
+            [w.new_zeros(len(w)) if b is None else b for b, w in zip(biases, weights, strict=True)]
+        )
     bias = None if bias is None else bias.detach()
     rows, columns = sum(map(len, weights)), weights[0].shape[1]
     if layout == "packed" and rows * columns < SMALL:
         layout = "turned"
     if layout == "plain" or (layout == "turned" and rows < columns):
-        return as_it_is(weights[0] if len(weights) == 1 else copies.concatenate(weights), bias, activation)
+        return as_it_is(
+            weights[0] if len(weights) == 1 else copies.concatenate(weights), bias, activation
+        )
     copies.pack(*weights)
     weight = weights[0].detach() if len(weights) == 1 else torch.cat(weights).detach()
     if layout == "packed":
-        blocks, multiply = torch.ops.mkldnn._reorder_linear_weight(weight), torch.ops.mkldnn._linear_pointwise.default
+        blocks, multiply = (
+            torch.ops.mkldnn._reorder_linear_weight(weight),
+            torch.ops.mkldnn._linear_pointwise.default,
+        )
         return lambda x: multiply(x, blocks, bias, activation, [], "")
     turned = weight.t().contiguous()
     if activation == "relu" and bias is not None:
         return lambda x: torch._addmm_activation(bias, x, turned)
-    made: Product = partial(torch.mm, mat2=turned) if bias is None else lambda x: torch.addmm(bias, x, turned)
+    made: Product = (
+        partial(torch.mm, mat2=turned) if bias is None else lambda x: torch.addmm(bias, x, turned)
+    )
     return made if activation == "none" else partial(relu_after, made)
 
 
@@ -108,10 +137,14 @@ def as_it_is(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
     weight = weight.detach()
     made: Product = partial(F.linear, weight=weight, bias=bias)
     if activation == "relu" and bias is not None and weight.is_cuda:
-        made = lambda x: torch._addmm_activation(bias, x, weight.t())  # noqa: E731
+        made = lambda x: torch._addmm_activation(bias, x, weight.t())
     elif activation == "relu":
         made = partial(relu_after, made)
-    return partial(of_rows, made, weight, bias, activation == "relu") if weight.is_contiguous() else made
+    return (
+        partial(of_rows, made, weight, bias, activation == "relu")
+        if weight.is_contiguous()
+        else made
+    )
 
 
 def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: Tensor) -> Tensor:
@@ -129,17 +162,27 @@ class InBlocks(TorchFunctionMode):
     def __init__(self, copies: Copies) -> None:
         super().__init__()
         self.copies = copies
-        self.made: dict[int, tuple[Tensor, Tensor]] = {}  # with the weight itself, so that no other gets its id
+        self.made: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # with the weight itself, so that no other gets its id
 
-    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, given: Any = (), named: Any = None
+    ) -> Any:
         weight = given[1] if function is F.linear and len(given) > 1 else None
-        if not isinstance(weight, nn.Parameter) or weight.numel() < SMALL or weight.dtype != torch.float32:
+        if (
+            not isinstance(weight, nn.Parameter)
+            or weight.numel() < SMALL
+            or weight.dtype != torch.float32
+        ):
             return function(*given, **(named or {}))
         if id(weight) not in self.made:
             self.copies.pack(weight)
             self.made[id(weight)] = weight, torch.ops.mkldnn._reorder_linear_weight(weight.detach())
         bias = given[2] if len(given) > 2 else (named or {}).get("bias")
-        return torch.ops.mkldnn._linear_pointwise.default(given[0], self.made[id(weight)][1], bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise.default(
+            given[0], self.made[id(weight)][1], bias, "none", [], ""
+        )
 
 
 def relu_after(made: Product, x: Tensor) -> Tensor:

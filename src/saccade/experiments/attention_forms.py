@@ -40,5 +40,8 @@ def for_length(model: Values, fields: Mapping[str, Any], length: int) -> Values:
             slot = fields[key].metadata["table"]
             given = model[key] if isinstance(model[key], dict) else {"name": model[key]}
             known = options_of(slot, slot[given["name"]]) if given["name"] in slot else ()
-            found[key] = {**given, **{option: length for option in ("length", "max_len") if option in known}}
+            found[key] = {
+                **given,
+                **{option: length for option in ("length", "max_len") if option in known},
+            }
     return found

@@ -23,7 +23,10 @@ from ..training.signals import Stopped, stopper
 from .ray_runner import cluster
 from .runner import SECONDS
 
-PART, TOGETHER = 512, 4096  # texts of a part that is kept or sent, and of any other: batches of many are of more similar lengths
+PART, TOGETHER = (
+    512,
+    4096,
+)  # texts of a part that is kept or sent, and of any other: batches of many are of more similar lengths
 RETRIES = 3  # of a part whose process died
 Tick = Callable[[int], object]  # called with the number of texts that were translated
 Done = dict[str, Any]  # the lines of a part, and how many of its outputs were cut
@@ -44,23 +47,35 @@ class How:
 
     def make_search(self) -> MakeSearch:
         given = dict(self.search)
-        return api.searcher(**{**given, "sample": dict(given["sample"]) if given.get("sample") else None})
+        return api.searcher(
+            **{**given, "sample": dict(given["sample"]) if given.get("sample") else None}
+        )
 
 
-def translate_lines(system: System, lines: Sequence[str], how: How, tick: Tick = lambda count: None) -> Done:
+def translate_lines(
+    system: System, lines: Sequence[str], how: How, tick: Tick = lambda count: None
+) -> Done:
     """What is printed for each text."""
     found = {}
     for n, one in system.translations(lines, how.make_search(), how.max_length):
         found[n] = one
         tick(1)
     pairs = [Pair(line, found[n].text) for n, line in enumerate(lines)]
-    links = [with_copies(one.links, found[n].copied) for n, one in enumerate(system.align(pairs))] if how.align else None
+    links = (
+        [with_copies(one.links, found[n].copied) for n, one in enumerate(system.align(pairs))]
+        if how.align
+        else None
+    )
     made = []
     for n, pair in enumerate(pairs):
         if how.json:
             facts = {"translation": pair.target, **found[n].to_dict("log_prob", "finished")}
             more = {} if links is None else {"alignment": links[n]}
-            made.append(json.dumps({"source": pair.source, **facts, **more}, ensure_ascii=False, allow_nan=False))
+            made.append(
+                json.dumps(
+                    {"source": pair.source, **facts, **more}, ensure_ascii=False, allow_nan=False
+                )
+            )
         else:
             made.append(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}"))
     return {"lines": made, "cut": sum(not one.finished for one in found.values())}
@@ -84,7 +99,11 @@ class Kept:
     def __init__(self, folder: Path, how: How, lines: Sequence[str]) -> None:
         self.folder = folder
         models = [sha256(model_folder(Path(one)) / MANIFEST) for one in (how.model, *how.others)]
-        plan = {"part": PART, "models": models, **{name: value for name, value in asdict(how).items() if name != "device"}}
+        plan = {
+            "part": PART,
+            "models": models,
+            **{name: value for name, value in asdict(how).items() if name != "device"},
+        }
         digest = hashlib.sha256(json.dumps([plan, list(lines)]).encode()).hexdigest()
         there = folder / "plan.json"
         if not there.exists():
@@ -113,7 +132,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise SaccadeError(f"{path} is not a part of a translation; remove it and run the command again") from None
+        raise SaccadeError(
+            f"{path} is not a part of a translation; remove it and run the command again"
+        ) from None
 
 
 @contextmanager
@@ -126,7 +147,9 @@ def kept(folder: Path | None, how: How, lines: Sequence[str]) -> Iterator[Kept |
         yield Kept(folder, how, lines)
 
 
-def on_ray(todo: Iterable[tuple[int, Sequence[str]]], how: How, count: int) -> Iterator[tuple[int, Done]]:
+def on_ray(
+    todo: Iterable[tuple[int, Sequence[str]]], how: How, count: int
+) -> Iterator[tuple[int, Done]]:
     """Parts as they are finished, `count` at a time; Ray runs that of a process that died again."""
     with cluster(count, 1) as ray, stopper() as signals:
         share = min(1.0, ray.cluster_resources().get("GPU", 0) / count)
@@ -144,7 +167,9 @@ def on_ray(todo: Iterable[tuple[int, Sequence[str]]], how: How, count: int) -> I
                     raise error.cause if isinstance(error.cause, SaccadeError) else error from None
                 except ray.exceptions.RayError as error:
                     why = str(error).strip().partition("\n")[0]
-                    raise SaccadeError(f"a part failed {RETRIES + 1} times ({why}); give its processes more memory") from None
+                    raise SaccadeError(
+                        f"a part failed {RETRIES + 1} times ({why}); give its processes more memory"
+                    ) from None
             if signals:
                 raise Interrupted(signals[0])
 
@@ -158,7 +183,13 @@ class Interrupted(Stopped):
 
 
 def translate_all(
-    lines: Sequence[str], how: How, system: System, on: str = "here", count: int = 2, keep: Kept | None = None, tick: Tick = int
+    lines: Sequence[str],
+    how: How,
+    system: System,
+    on: str = "here",
+    count: int = 2,
+    keep: Kept | None = None,
+    tick: Tick = int,
 ) -> Iterator[Done]:
     """The parts of a text in its order."""
     size = TOGETHER if on == "here" and keep is None else PART

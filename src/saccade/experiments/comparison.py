@@ -44,7 +44,9 @@ class Row:
     name: str
     metrics: dict[str, list[float]]
     runs: list[Path] = field(default_factory=list)
-    sums: dict[str, tuple[list[Sums], Score]] = field(default_factory=dict, compare=False, repr=False)  # of `per_example`
+    sums: dict[str, tuple[list[Sums], Score]] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # of `per_example`
     before: str = ""  # the row whose models it starts from, with the same seeds
 
     def mean(self, metric: str) -> float:
@@ -57,18 +59,30 @@ class Row:
 
 
 def compare(
-    recipes: dict[str, Recipe], seeds: Sequence[int], out: Path, watch: MakeWatcher, data: str = "", options: Options = None
+    recipes: dict[str, Recipe],
+    seeds: Sequence[int],
+    out: Path,
+    watch: MakeWatcher,
+    data: str = "",
+    options: Options = None,
 ) -> list[Row]:
     """Trains each recipe with each seed into `out/NAME-SEED` (finished runs are reused) and judges it on `data`, else on test or dev."""
     rows = []
     for name, recipe in recipes.items():
         first = config.recipe_file(recipe.start_from)
-        row = Row(name, defaultdict(list), sums={}, before=first.stem if first and first.stem in recipes else "")
+        row = Row(
+            name,
+            defaultdict(list),
+            sums={},
+            before=first.stem if first and first.stem in recipes else "",
+        )
         for seed in seeds:
             made = begun_from(replace(recipe, seed=seed), recipes, out, watch)
             with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
                 run = run_folder(out / f"{name}-{seed}", made, watcher)
-                metrics, each = train_and_measure(made, run, watcher, data, options, sums=len(recipes) > 1)
+                metrics, each = train_and_measure(
+                    made, run, watcher, data, options, sums=len(recipes) > 1
+                )
             for metric, value in metrics.items():
                 row.metrics[metric].append(value)
             for metric, (sums, score) in each.items():
@@ -79,12 +93,24 @@ def compare(
 
 
 def train_and_measure(
-    recipe: Recipe, run: Path, watcher: Watcher, data: str, options: Options, prepare: Prepare = prepared, sums: bool = False
+    recipe: Recipe,
+    run: Path,
+    watcher: Watcher,
+    data: str,
+    options: Options,
+    prepare: Prepare = prepared,
+    sums: bool = False,
 ) -> tuple[dict[str, float], dict[str, tuple[Sums, Score]]]:
     """One recipe with one seed, trained or taken from its finished run: its metrics with its cost, and what they add up from."""
-    system, ended = load_finished(recipe, run, watcher) or api.fit(recipe, run, True, watcher, prepare)
+    system, ended = load_finished(recipe, run, watcher) or api.fit(
+        recipe, run, True, watcher, prepare
+    )
     examples = system.read(data or ("test" if recipe.data.test else "dev"))
-    metrics = {**measure(system, examples, options), "seconds": ended.seconds, "updates": float(ended.update)}
+    metrics = {
+        **measure(system, examples, options),
+        "seconds": ended.seconds,
+        "updates": float(ended.update),
+    }
     each = system.task.per_example(system.model, examples, **(options or {})).sums if sums else {}
     return metrics | summary(ended, system.model), each
 
@@ -94,7 +120,9 @@ def begun_from(made: Recipe, recipes: dict[str, Recipe], out: Path, watch: MakeW
     file = config.recipe_file(made.start_from)
     if file is None:
         return made
-    first = replace(recipes.get(file.stem) or config.read_recipe(file), seed=made.seed, device=made.device)
+    first = replace(
+        recipes.get(file.stem) or config.read_recipe(file), seed=made.seed, device=made.device
+    )
     first = begun_from(first, recipes, out, watch)
     with watch(f"{file.stem}, seed {first.seed}", first.training.updates) as watcher:
         run = run_folder(out / f"{file.stem}-{first.seed}", first, watcher)
@@ -106,30 +134,41 @@ def begun_from(made: Recipe, recipes: dict[str, Recipe], out: Path, watch: MakeW
 def measure(system: System, examples: Sequence[Any], options: Options) -> dict[str, float]:
     """The numbers among a system's metrics, those of quarters by length among them."""
     measured = system.evaluate(examples, **(options or {}))
-    metrics = {metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)}
+    metrics = {
+        metric: float(value) for metric, value in measured.items() if isinstance(value, int | float)
+    }
     for n, quarter in enumerate(measured.get("by_length", []), 1):
         metrics |= {f"bleu_quarter_{n}": quarter["bleu"], f"words_quarter_{n}": quarter["mean"]}
     return metrics
 
 
-def by_length(rows: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, list[tuple[float, float]]]:
+def by_length(
+    rows: Mapping[str, Mapping[str, Sequence[float]]],
+) -> dict[str, list[tuple[float, float]]]:
     """Words and BLEU of each quarter by length, the mean of the seeds, for each row's metrics that have them."""
     mean = statistics.fmean
     found = {
         name: [
-            (mean(one[f"words_quarter_{n}"]), mean(one[f"bleu_quarter_{n}"])) for n in range(1, 5) if f"bleu_quarter_{n}" in one
+            (mean(one[f"words_quarter_{n}"]), mean(one[f"bleu_quarter_{n}"]))
+            for n in range(1, 5)
+            if f"bleu_quarter_{n}" in one
         ]
         for name, one in rows.items()
     }
     return {name: points for name, points in found.items() if points}
 
 
-def score_ensemble(rows: Sequence[Row], device: str, data: str = "", options: Options = None) -> Row:
+def score_ensemble(
+    rows: Sequence[Row], device: str, data: str = "", options: Options = None
+) -> Row:
     """A row for all trained models of the other rows together, whose probabilities are the mean of theirs; its cost is that of all."""
     together = api.ensemble([load(run / "best", device) for row in rows for run in row.runs])
     examples = together.read(data or ("test" if together.recipe.data.test else "dev"))
     metrics = measure(together, examples, options)
-    metrics |= {name: sum(sum(row.metrics[name]) for row in rows) for name in ("seconds", "updates", "parameters")}
+    metrics |= {
+        name: sum(sum(row.metrics[name]) for row in rows)
+        for name in ("seconds", "updates", "parameters")
+    }
     each = together.task.per_example(together.model, examples, **(options or {}))
     seeds = len(rows[0].runs)  # it is one model, whatever the seed
     sums = {metric: ([found] * seeds, score) for metric, (found, score) in each.sums.items()}
@@ -143,11 +182,15 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     if len(recipes) * len(seeds) < 2:
         raise SaccadeError("an ensemble of one model; give several recipes or seeds")
     if ENSEMBLE in recipes:
-        raise SaccadeError(f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file")
+        raise SaccadeError(
+            f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file"
+        )
     for name, other in others:
         ours, theirs = recipe.to_dict(), other.to_dict()
         changed = api.differences(ours["vocabulary"], theirs["vocabulary"], "vocabulary")
-        changed += api.differences({**ours["data"], **LEFT_OPEN}, {**theirs["data"], **LEFT_OPEN}, "data")
+        changed += api.differences(
+            {**ours["data"], **LEFT_OPEN}, {**theirs["data"], **LEFT_OPEN}, "data"
+        )
         if changed:
             what = f"{first} and {name} have a different {changed[0]}, so that an ensemble would mix vocabularies"
             raise SaccadeError(f"{what}; give them the same, or leave the ensemble out")
@@ -158,12 +201,18 @@ def run_folder(first: Path, recipe: Recipe, watcher: Watcher) -> Path:
     if not (first / "recipe.json").exists():
         return first
     kept = read_config(first / "recipe.json")
-    changed = [name for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict()) if name != "device"]
+    changed = [
+        name
+        for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict())
+        if name != "device"
+    ]
     if not changed:
         return first
     settings = json.dumps({**recipe.to_dict(), "device": ""}, sort_keys=True)
     digest = hashlib.sha256(settings.encode()).hexdigest()[:8]
-    watcher.note(f"{first} has a different {changed[0]} and stays; this run goes to {first.name}-{digest}")
+    watcher.note(
+        f"{first} has a different {changed[0]} and stays; this run goes to {first.name}-{digest}"
+    )
     return first.with_name(f"{first.name}-{digest}")
 
 
@@ -176,7 +225,9 @@ def load_finished(recipe: Recipe, run: Path, watcher: Watcher) -> tuple[System, 
     return load(run / "best", recipe.device), ended
 
 
-def check(recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: dict[str, Any]) -> None:
+def check(
+    recipes: dict[str, Recipe], seeds: Sequence[int], data: str, options: dict[str, Any]
+) -> None:
     """Raises, before any training, at tasks that differ, data that is missing and options that do not exist."""
     if not recipes or not seeds:
         raise SaccadeError("nothing to compare; give at least one recipe and one seed")
@@ -211,7 +262,10 @@ class Verdict:
     def __str__(self) -> str:
         if self.found is None:
             return f"{self.metric}: {self.best} and {self.other} were not judged on the same examples, so nothing can be tested"
-        gap, low, high = (shown(self.metric, number) for number in (self.found.difference, self.found.low, self.found.high))
+        gap, low, high = (
+            shown(self.metric, number)
+            for number in (self.found.difference, self.found.low, self.found.high)
+        )
         how = f"difference {gap}, 95 % interval {low} to {high}, p = {self.found.p:.2g}"
         if self.found.p < LEVEL:
             return f"{self.metric}: {self.best} is better than {self.other} ({how})"
@@ -243,8 +297,14 @@ def for_result(rows: Sequence[Row], metric: str, higher: bool) -> dict[str, Any]
     found: dict[str, Any] = dict(chosen.metrics)
     if len(rows) > 1:
         found["best"] = chosen.name
-        found |= {f"{row.name}.{name}": values for row in rows for name, values in row.metrics.items()}
-        verdicts = [one for name in chosen.sums for one in judge(rows, name, higher if name == metric else True)]
+        found |= {
+            f"{row.name}.{name}": values for row in rows for name, values in row.metrics.items()
+        }
+        verdicts = [
+            one
+            for name in chosen.sums
+            for one in judge(rows, name, higher if name == metric else True)
+        ]
         found |= {f"{one.other}.{one.metric}_p": one.found.p for one in verdicts if one.found}
         by_name = {row.name: row for row in rows}
         for row in (row for row in rows if row.before):

@@ -33,7 +33,9 @@ BESIDES = 1.4  # an update takes longer than forward and backward, and there are
 def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]]:
     """Name of each job that is not done → seconds (by itself) and operations."""
     found = {job.name: (float(job.settings.get("at_most", 0)), 0.0) for job in jobs if not job.done}
-    stages = dict.fromkeys(stage_of(job) for job in jobs if "training" in job.settings and not job.done)
+    stages = dict.fromkeys(
+        stage_of(job) for job in jobs if "training" in job.settings and not job.done
+    )
     for stage in stages:
         mine = [job for job in jobs if stage_of(job) == stage and "training" in job.settings]
         known = next((job for job in mine if job.done and SWEEP not in job.stage), None)
@@ -65,7 +67,9 @@ def updates(job: Job) -> int:
 
 def measured(job: Job, threads: int) -> Cost:
     """The cost of a job's updates by its first batch; a model that others start from need not be there yet."""
-    made = recipes.recipe({**job.recipe, "training": {**job.recipe["training"], "threads": threads}})
+    made = recipes.recipe(
+        {**job.recipe, "training": {**job.recipe["training"], "threads": threads}}
+    )
     with use_threads(threads):
         system, work = prepared(made)
         batch = median_batch(work, work.epoch(0), Ranks())
@@ -82,14 +86,20 @@ def count(job: Job) -> float:
     """The operations of a job's model, forward and backward, on a few tokens; 1 where such a small batch does not suit it."""
     language = job.settings.get("language", {})
     task = job.settings.get("task", "translation")
-    kind: Any = KINDS.get(language.get("objective", "causal") if task == "language-modelling" else task)
+    kind: Any = KINDS.get(
+        language.get("objective", "causal") if task == "language-modelling" else task
+    )
     if kind is None:
         return 1.0
     tokens = torch.ones(ROWS, TOKENS, dtype=torch.long)
     lengths = torch.full((ROWS,), TOKENS)
-    inputs = {Seq2Seq: (tokens, lengths, tokens), Encoder: (tokens, lengths), CausalLM: (tokens,)}[kind]
+    inputs = {Seq2Seq: (tokens, lengths, tokens), Encoder: (tokens, lengths), CausalLM: (tokens,)}[
+        kind
+    ]
     try:
-        model = Builder(job.settings["model"]).make(kind, *[VOCABULARY] * (2 if kind is Seq2Seq else 1))
+        model = Builder(job.settings["model"]).make(
+            kind, *[VOCABULARY] * (2 if kind is Seq2Seq else 1)
+        )
         with counter() as counted:
             model(*inputs).sum().backward()
     except Exception:  # the training itself says what is wrong

@@ -24,8 +24,12 @@ def split_values(text: str) -> list[str]:
         elif ends and ends[-1] in QUOTES:
             pass
         elif letter in PAIRS.values():
-            raise SaccadeError(f"'{text}': '{letter}' closes no bracket; write values such as {{name: window, left: 3}}")
-        elif letter in PAIRS or (letter in QUOTES and found[-1].rstrip()[-1:] in ("", ",", ":", *PAIRS)):  # not an apostrophe
+            raise SaccadeError(
+                f"'{text}': '{letter}' closes no bracket; write values such as {{name: window, left: 3}}"
+            )
+        elif letter in PAIRS or (
+            letter in QUOTES and found[-1].rstrip()[-1:] in ("", ",", ":", *PAIRS)
+        ):  # not an apostrophe
             ends.append(PAIRS.get(letter, letter))
         if letter == "," and not ends:
             found.append("")
@@ -54,31 +58,46 @@ def variations(words: Sequence[str], given: Sequence[str] = ()) -> dict[str, lis
         key, _, text = word.partition("=")
         values = split_values(text)
         if not key or "" in values or len(values) < 2:
-            raise SaccadeError(f"--vary is '{word}'; write a key and several values, such as model.score=dot,additive")
+            raise SaccadeError(
+                f"--vary is '{word}'; write a key and several values, such as model.score=dot,additive"
+            )
         if key in (*axes, *given):
-            raise SaccadeError(f"{key} is given twice; vary it by one --vary, and do not set it besides")
+            raise SaccadeError(
+                f"{key} is given twice; vary it by one --vary, and do not set it besides"
+            )
         axes[key] = values
     if math.prod(map(len, axes.values())) > MOST_ROWS:
-        raise SaccadeError(f"--vary makes more than {MOST_ROWS:,} combinations; vary fewer settings")
+        raise SaccadeError(
+            f"--vary makes more than {MOST_ROWS:,} combinations; vary fewer settings"
+        )
     last = [key.rpartition(".")[2] for key in axes]
     short = [name if last.count(name) == 1 else key for key, name in zip(axes, last, strict=True)]
     rows: dict[str, list[str]] = {}
     for chosen in itertools.product(*axes.values()):
         name = ",".join(f"{key}={called(value)}" for key, value in zip(short, chosen, strict=True))
         if name in rows:
-            raise SaccadeError(f"two rows would be called '{name}'; leave one of the two values out")
+            raise SaccadeError(
+                f"two rows would be called '{name}'; leave one of the two values out"
+            )
         rows[name] = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
     return rows
 
 
-def vary(recipes: dict[str, str], words: Sequence[str], settings: Sequence[str]) -> dict[str, Recipe]:
+def vary(
+    recipes: dict[str, str], words: Sequence[str], settings: Sequence[str]
+) -> dict[str, Recipe]:
     """Row name → recipe, for each of some recipes (name → where it is) and each row of the grid."""
-    rows, found = variations(words, [setting.partition("=")[0] for setting in settings]), dict[str, Recipe]()
+    rows, found = (
+        variations(words, [setting.partition("=")[0] for setting in settings]),
+        dict[str, Recipe](),
+    )
     for name, where in recipes.items():
         for varied, chosen in rows.items():
             row = "-".join(filter(None, (name if len(recipes) > 1 or not varied else "", varied)))
             made = read_recipe(where, [*settings, *chosen])
             if varied and made in found.values():
-                raise SaccadeError(f"{row} is the same recipe as another row; leave one of the two values out")
+                raise SaccadeError(
+                    f"{row} is the same recipe as another row; leave one of the two values out"
+                )
             found[row] = made
     return found

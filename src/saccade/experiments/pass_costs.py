@@ -20,31 +20,52 @@ MEMORY_SHARE = 0.6  # of what is free, that a pass may take
 SEGMENT = 512  # tokens that a model with a state reads at once
 
 
-def too_much(length: int, seconds: dict[int, float], memory: dict[int, float], device: torch.device, most: float) -> str:
+def too_much(
+    length: int,
+    seconds: dict[int, float],
+    memory: dict[int, float],
+    device: torch.device,
+    most: float,
+) -> str:
     """Why a longer text is not tried: what it would take, if it grows as it did from the last but one to the last."""
     if len(seconds) < 2:
         return ""
-    grown = lambda last, before: last * max(last / max(before, 1e-12), 1.5)  # noqa: E731
+    grown = lambda last, before: last * max(last / max(before, 1e-12), 1.5)
     soon, large = (grown(*list(values.values())[:-3:-1]) for values in (seconds, memory))
     if soon > most:
         return f"{length:,} tokens would take about {soon:.0f} s"
-    there = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if device.type == "cpu" else torch.cuda.mem_get_info()[0]
-    return f"{length:,} tokens would take about {large / 2**30:.0f} GiB" if large > MEMORY_SHARE * there else ""
+    there = (
+        os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if device.type == "cpu"
+        else torch.cuda.mem_get_info()[0]
+    )
+    return (
+        f"{length:,} tokens would take about {large / 2**30:.0f} GiB"
+        if large > MEMORY_SHARE * there
+        else ""
+    )
 
 
-def cost_of_pass(settings: Values, length: int, device: torch.device, texts: int = 1) -> tuple[float, float]:
+def cost_of_pass(
+    settings: Values, length: int, device: torch.device, texts: int = 1
+) -> tuple[float, float]:
     """Seconds (the best of a few) and the peak of bytes of a forward and backward pass over texts of a length."""
     torch.manual_seed(0)
     carries = not is_encoder(settings)
     model: Any = Builder(settings).make(CarryingLM if carries else Encoder, 256).to(device).train()
-    tokens, lengths = torch.randint(4, 256, (texts, length), device=device), torch.full((texts,), length, device=device)
+    tokens, lengths = (
+        torch.randint(4, 256, (texts, length), device=device),
+        torch.full((texts,), length, device=device),
+    )
 
     def once() -> None:
         model.zero_grad(set_to_none=True)
         state = model.start(tokens[:, :0], lengths * 0) if carries else None
         for piece in tokens.split(SEGMENT, 1) if carries else (tokens,):
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                out, state = model.forward_from(piece, state) if carries else (model(piece, lengths), None)
+                out, state = (
+                    model.forward_from(piece, state) if carries else (model(piece, lengths), None)
+                )
             out.float().square().mean().backward()
 
     once()  # libraries set themselves up, kernels are compiled
@@ -84,7 +105,10 @@ class Allocated(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, Tensor) and (key := (storage := one.untyped_storage())._cdata) not in self.there:
+            if (
+                isinstance(one, Tensor)
+                and (key := (storage := one.untyped_storage())._cdata) not in self.there
+            ):
                 self.there[key] = storage.nbytes()
                 weakref.finalize(storage, self.there.pop, key, None)
         self.most = max(self.most, sum(self.there.values()))
@@ -103,7 +127,7 @@ def follow_paths(settings: Values, length: int) -> Values:
     if not is_encoder(settings):
         return {}
     depth, step = 0, 1
-    deep = lambda layers: {**settings, "depth": layers}  # noqa: E731
+    deep = lambda layers: {**settings, "depth": layers}
     while not reaches(deep(depth + step), length):
         depth, step = depth + step, 2 * step
         if depth > 4 * length:
@@ -112,7 +136,9 @@ def follow_paths(settings: Values, length: int) -> Values:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(deep(middle), length) else (middle, high)
-    short, long = (longest_chain(run_small(settings, size)[0].grad_fn) for size in (length // 4, length // 2))
+    short, long = (
+        longest_chain(run_small(settings, size)[0].grad_fn) for size in (length // 4, length // 2)
+    )
     return {"layers": high, "sequential": "n" if long > short else "1", "chain": [short, long]}
 
 

@@ -29,11 +29,20 @@ def cluster(count: int, threads: int) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise SaccadeError("--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'") from None
+        raise SaccadeError(
+            "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'"
+        ) from None
     mine = not ray.is_initialized()
     if mine:
-        here: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": count * threads, "include_dashboard": False}
-        variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": str(threads)}
+        here: dict[str, Any] = (
+            {}
+            if os.environ.get("RAY_ADDRESS")
+            else {"num_cpus": count * threads, "include_dashboard": False}
+        )
+        variables = {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "OMP_NUM_THREADS": str(threads),
+        }
         ray.init(log_to_driver=False, runtime_env={"env_vars": variables}, **here)
     try:
         yield ray
@@ -46,7 +55,9 @@ def run_on_ray(queue: Queue, count: int, threads: int) -> None:
     """On a Ray cluster whose machines share the table's folder; at most `count` at a time. A row whose process died is run again."""
     with cluster(count, threads) as ray, stopper() as signals:
         gpus = ray.cluster_resources().get("GPU", 0)
-        remote = ray.remote(max_retries=0, num_cpus=threads, num_gpus=min(1.0, gpus / count))(perform_there)
+        remote = ray.remote(max_retries=0, num_cpus=threads, num_gpus=min(1.0, gpus / count))(
+            perform_there
+        )
         running: dict[Any, Job] = {}
         while queue.open and not signals:
             while len(running) < count and (job := queue.take()):
@@ -55,7 +66,11 @@ def run_on_ray(queue: Queue, count: int, threads: int) -> None:
                 job = running.pop(ready)
                 try:
                     queue.end(job, ray.get(ready))
-                except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.OutOfMemoryError):
+                except (
+                    ray.exceptions.WorkerCrashedError,
+                    ray.exceptions.NodeDiedError,
+                    ray.exceptions.OutOfMemoryError,
+                ):
                     queue.died(job)
         if signals:
             for one in running:

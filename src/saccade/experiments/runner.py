@@ -31,7 +31,15 @@ from ..training.work import Work
 from .study import Job, Values
 
 DIED = "its process died twice; it may need more memory than there is"
-TESTED = ("bleu", "gleu", "chrf", "aer", "accuracy", "perplexity", "exact")  # scores on a test set that results have
+TESTED = (
+    "bleu",
+    "gleu",
+    "chrf",
+    "aer",
+    "accuracy",
+    "perplexity",
+    "exact",
+)  # scores on a test set that results have
 SECONDS = 0.3  # between two signs of life of a training, and between two looks at signals
 
 
@@ -42,9 +50,15 @@ class Prepared:
         self.kept: dict[str, Work] = {}
 
     def __call__(self, made: Recipe) -> tuple[System, Work]:
-        same = {name: value for name, value in made.to_dict().items() if name not in ("model", "start_from")}
+        same = {
+            name: value
+            for name, value in made.to_dict().items()
+            if name not in ("model", "start_from")
+        }
         if made.start_from:  # models of one table have one vocabulary
-            same["vocabulary"] = (model_folder(Path(made.start_from)) / "tokenizer.json").read_text(encoding="utf-8")
+            same["vocabulary"] = (model_folder(Path(made.start_from)) / "tokenizer.json").read_text(
+                encoding="utf-8"
+            )
         key = json.dumps(same, sort_keys=True)
         if key in self.kept:
             work = self.kept[key]
@@ -90,8 +104,14 @@ def best_rate(job: Job) -> Values:
     found = [json.loads(one.result.read_text(encoding="utf-8"))["values"] for one in job.reads]
     worked = [values for values in found if values["final_loss"] is not None]
     if found and not worked:
-        raise SaccadeError(f"{job.label}: no learning rate of its sweep works; the first: {found[0]['error']}")
-    return {"learning_rate": min(worked, key=lambda values: values["final_loss"])["learning_rate"]} if found else {}
+        raise SaccadeError(
+            f"{job.label}: no learning rate of its sweep works; the first: {found[0]['error']}"
+        )
+    return (
+        {"learning_rate": min(worked, key=lambda values: values["final_loss"])["learning_rate"]}
+        if found
+        else {}
+    )
 
 
 def try_rate(job: Job, context: Context) -> Values:
@@ -109,7 +129,12 @@ def train(job: Job, context: Context) -> Values:
     system, ended = api.fit(made, job.folder, True, context.watcher, context.prepare)
     rows = [row for row in read_rows(job.folder / "log.jsonl") if "dev_loss" in row]
     losses = [row["dev_loss"] for row in rows]
-    found = {"early_loss": losses[0], "final_loss": losses[-1], made.training.watch: ended.best, "seconds": ended.seconds}
+    found = {
+        "early_loss": losses[0],
+        "final_loss": losses[-1],
+        made.training.watch: ended.best,
+        "seconds": ended.seconds,
+    }
     found["learning_rate"] = made.training.learning_rate
     if (reach := job.settings.get("asked", {}).get("reach")) is not None:
         found["reached"] = next((row["update"] for row in rows if row["dev_loss"] <= reach), None)
@@ -149,7 +174,9 @@ class Queue:
     """Which job may run next: those it needs are done, and nothing that is timed has company."""
 
     def __init__(self, jobs: Sequence[Job], board: Board) -> None:
-        self.waiting = sorted(jobs, key=lambda job: not job.alone)  # what is timed first, before others fill the machine
+        self.waiting = sorted(
+            jobs, key=lambda job: not job.alone
+        )  # what is timed first, before others fill the machine
         self.board = board
         self.running: list[Job] = []
         self.failed: dict[str, str] = {}  # name → why
@@ -205,7 +232,10 @@ class Interrupted(Stopped):
 
     def __init__(self, number: int) -> None:
         name = signal.Signals(number).name
-        Exception.__init__(self, f"stopped by {name}; the table has what is finished, continue with the same command")
+        Exception.__init__(
+            self,
+            f"stopped by {name}; the table has what is finished, continue with the same command",
+        )
         self.code, self.at = 128 + number, (number, 0)
 
 
@@ -224,7 +254,9 @@ def run_here(queue: Queue, threads: int) -> None:
 
 def serve(connection: Connection, number: int, threads: int) -> None:
     """A worker process: runs the jobs that it is sent, and answers with how far each is, then with what went wrong, or nothing."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; whoever started this process sends SIGTERM
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of the terminal; whoever started this process sends SIGTERM
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
@@ -296,14 +328,22 @@ def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
                 for worker in workers:
                     if worker.job is None and (job := queue.take()):
                         worker.send(job)
-                busy: dict[Any, Worker] = {worker.connection: worker for worker in workers if worker.job is not None}
+                busy: dict[Any, Worker] = {
+                    worker.connection: worker for worker in workers if worker.job is not None
+                }
                 for ready in wait(list(busy), SECONDS):
                     worker = busy[ready]
                     if not worker.receive(queue):
                         queue.died(worker.job)  # type: ignore[arg-type]
                         workers[workers.index(worker)] = worker.replaced()
-                for worker in [one for one in busy.values() if one.job is not None and time.monotonic() > one.until]:
-                    queue.end(worker.job, f"it took longer than {worker.job.limit:.0f} s and was ended")  # type: ignore[arg-type, union-attr]
+                for worker in [
+                    one
+                    for one in busy.values()
+                    if one.job is not None and time.monotonic() > one.until
+                ]:
+                    queue.end(
+                        worker.job, f"it took longer than {worker.job.limit:.0f} s and was ended"
+                    )  # type: ignore[arg-type, union-attr]
                     workers[workers.index(worker)] = worker.replaced(kill=True)
                 queue.tend(workers)
             if signals:

@@ -31,9 +31,19 @@ class Difference:
 def measure_difference(a: Sums, b: Sums, score: Score, comparisons: int = 1) -> Difference:
     """Compares means over seeds; p is multiplied by the number of comparisons that are made (Bonferroni)."""
     real, drawn = mean_score(a.sum(1), score) - mean_score(b.sum(1), score), bootstrap(a, b, score)
-    by_permutation, by_bootstrap = permutation(a, b, score), share_above(np.abs(drawn - drawn.mean()), abs(real))
+    by_permutation, by_bootstrap = (
+        permutation(a, b, score),
+        share_above(np.abs(drawn - drawn.mean()), abs(real)),
+    )
     low, high = np.percentile(drawn, [2.5, 97.5]).tolist()
-    return Difference(real, low, high, min(1.0, comparisons * max(by_permutation, by_bootstrap)), by_permutation, by_bootstrap)
+    return Difference(
+        real,
+        low,
+        high,
+        min(1.0, comparisons * max(by_permutation, by_bootstrap)),
+        by_permutation,
+        by_bootstrap,
+    )
 
 
 def mean_score(totals: Sums, score: Score) -> float:
@@ -49,9 +59,13 @@ def share_above(drawn: Sums, real: float) -> float:
 def permutation(a: Sums, b: Sums, score: Score) -> float:
     """p of a paired approximate randomization test (Noreen 1989): each example, of all seeds at once, is swapped between a and b or not."""
     chance, count, of_a, of_b = np.random.default_rng(12345), a.shape[1], a.sum(1), b.sum(1)
-    exact = list(itertools.product((0, 1), repeat=count))[1:] if count <= EXACT else None  # without the one that swaps nothing
+    exact = (
+        list(itertools.product((0, 1), repeat=count))[1:] if count <= EXACT else None
+    )  # without the one that swaps nothing
     gaps = []
-    for swap in exact if exact is not None else (chance.integers(2, size=count) for _ in range(SAMPLES)):
+    for swap in (
+        exact if exact is not None else (chance.integers(2, size=count) for _ in range(SAMPLES))
+    ):
         moved = np.tensordot(np.asarray(swap, dtype=np.float64), b - a, (0, 1))
         gaps.append(abs(mean_score(of_a + moved, score) - mean_score(of_b - moved, score)))
     return share_above(np.array(gaps), abs(mean_score(of_a, score) - mean_score(of_b, score)))
@@ -60,11 +74,18 @@ def permutation(a: Sums, b: Sums, score: Score) -> float:
 def bootstrap(a: Sums, b: Sums, score: Score) -> Sums:
     """Differences on resampled data: the same examples are drawn for a and b (Koehn 2004), and of S seeds S − 1 of each, because with
     all S the variance over the seeds would be underestimated (Rao & Wu 1988)."""
-    chance, of_seeds, (seeds, count, _) = np.random.default_rng(12345), np.random.default_rng(54321), a.shape
+    chance, of_seeds, (seeds, count, _) = (
+        np.random.default_rng(12345),
+        np.random.default_rng(54321),
+        a.shape,
+    )
     found = []
     for _ in range(SAMPLES):
         times = np.bincount(chance.integers(count, size=count), minlength=count).astype(np.float64)
-        ours, theirs = (np.array([score(total) for total in np.tensordot(times, each, (0, 1))]) for each in (a, b))
+        ours, theirs = (
+            np.array([score(total) for total in np.tensordot(times, each, (0, 1))])
+            for each in (a, b)
+        )
         chosen = of_seeds.integers(seeds, size=(2, max(seeds - 1, 1)))
         found.append(ours[chosen[0]].mean() - theirs[chosen[1]].mean())
     return np.array(found)
@@ -97,7 +118,9 @@ class Agreement:
         return f"{self.correlation:+.2f} (95 % interval {self.low:+.2f} to {self.high:+.2f}, {self.rows} rows)"
 
 
-def rank_agreement(first: Sequence[float | Sequence[float]], second: Sequence[float]) -> Agreement | None:
+def rank_agreement(
+    first: Sequence[float | Sequence[float]], second: Sequence[float]
+) -> Agreement | None:
     """`first` has a number, or one per seed, for each row: rows are resampled, and the seeds of each. None where all of one are equal;
     draws of which that is true are left out."""
     seeds = [np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in first]
@@ -106,7 +129,9 @@ def rank_agreement(first: Sequence[float | Sequence[float]], second: Sequence[fl
     chance, theirs, found = np.random.default_rng(12345), np.asarray(second), []
     for _ in range(SAMPLES):
         rows = chance.integers(len(seeds), size=len(seeds))
-        ours = [float(chance.choice(seeds[row], max(len(seeds[row]) - 1, 1)).mean()) for row in rows]  # see `bootstrap`
+        ours = [
+            float(chance.choice(seeds[row], max(len(seeds[row]) - 1, 1)).mean()) for row in rows
+        ]  # see `bootstrap`
         if (value := rank_correlation(ours, theirs[rows].tolist())) is not None:
             found.append(value)
     low, high = np.percentile(found, [2.5, 97.5]).tolist()

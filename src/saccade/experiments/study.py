@@ -50,20 +50,30 @@ class Job:
     row: str
     stage: str
     seed: int
-    do: Callable[[Job, Context], Values]  # of a module, so that another process finds it by its name
+    do: Callable[
+        [Job, Context], Values
+    ]  # of a module, so that another process finds it by its name
     settings: Values
     out: Path
     after: tuple[Job, ...] = ()  # whose trained models it needs
-    reads: tuple[Job, ...] = ()  # trainings whose results choose its learning rate, wherever they were measured
+    reads: tuple[
+        Job, ...
+    ] = ()  # trainings whose results choose its learning rate, wherever they were measured
     any_after: bool = False  # runs with those of `after` that worked
     alone: bool = False  # is timed, so that nothing else may run beside it
-    limit: float = float("inf")  # seconds after which a worker process is ended, since libraries can hang
+    limit: float = float(
+        "inf"
+    )  # seconds after which a worker process is ended, since libraries can hang
 
     @property
     def name(self) -> str:
         """Changed settings make another name, so that nothing is mistaken for what was run with others."""
-        what = json.dumps([self.settings, [one.name for one in (*self.after, *self.reads)]], sort_keys=True)
-        return f"{self.stage}/{self.row}-{self.seed}-{hashlib.sha256(what.encode()).hexdigest()[:6]}"
+        what = json.dumps(
+            [self.settings, [one.name for one in (*self.after, *self.reads)]], sort_keys=True
+        )
+        return (
+            f"{self.stage}/{self.row}-{self.seed}-{hashlib.sha256(what.encode()).hexdigest()[:6]}"
+        )
 
     @property
     def recipe(self) -> Values:
@@ -92,8 +102,16 @@ class Job:
         return os.path.isfile(self.folder / "best" / MANIFEST)
 
     def write(self, values: Values) -> None:
-        about = {name: value for name, value in environment().items() if name != "command"}  # of the machine that ran this job
-        content = {"row": self.row, "stage": self.stage, "seed": self.seed, "about": about, "values": values}
+        about = {
+            name: value for name, value in environment().items() if name != "command"
+        }  # of the machine that ran this job
+        content = {
+            "row": self.row,
+            "stage": self.stage,
+            "seed": self.seed,
+            "about": about,
+            "values": values,
+        }
         write_atomically(self.result, (json.dumps(content, indent=2) + "\n").encode())
 
 
@@ -226,11 +244,19 @@ def claim(out: Path, name: str, scale: str) -> None:
         except (OSError, ValueError):
             kept = None
         if kept != mine:
-            other = f"table {kept.get('table')} at scale {kept.get('scale')}" if isinstance(kept, dict) else "something else"
-            raise SaccadeError(f"{out} contains the {other}, expected {name} at scale {scale}; choose another out=…")
+            other = (
+                f"table {kept.get('table')} at scale {kept.get('scale')}"
+                if isinstance(kept, dict)
+                else "something else"
+            )
+            raise SaccadeError(
+                f"{out} contains the {other}, expected {name} at scale {scale}; choose another out=…"
+            )
         return
     if os.path.isdir(out) and any(path.name != RESULTS for path in out.iterdir()):
-        raise SaccadeError(f"{out} contains other files and no table; choose an empty or new folder with out=…")
+        raise SaccadeError(
+            f"{out} contains other files and no table; choose an empty or new folder with out=…"
+        )
     write_atomically(out / PLAN, (json.dumps(mine) + "\n").encode())
 
 
@@ -238,7 +264,9 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
     """What is read as `text`, `labels` and pairs (`en-de`, `de-en`), and a sentence about it. At scale tiny, or where one of the real
     `sets` is missing, what comes with saccade: its plain text is written to the folder first."""
     read = {key: load_yaml(RECIPES[key])["data"] for key in sets}
-    missing = sorted({need for key in sets for need in index.needs({"data": read[key]}) if need != "nothing"})
+    missing = sorted(
+        {need for key in sets for need in index.needs({"data": read[key]}) if need != "nothing"}
+    )
     if scale != "tiny" and not missing:
         return read, ", ".join(dict.fromkeys(NAMES[key] for key in sets))
     made = generate("phrasebook", tuple(sorted(SENTENCES.items())))
@@ -251,9 +279,18 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
         text[split] = str(path)
     pairs = {split: f"phrasebook:{split}" for split in SENTENCES} | {"phrasebook": SENTENCES}
     reviews = {"train": "reviews:train", "dev": "reviews:dev"}
-    why = "as at every table of scale tiny" if scale == "tiny" else f"since the real ones are missing ({', '.join(missing)})"
+    why = (
+        "as at every table of scale tiny"
+        if scale == "tiny"
+        else f"since the real ones are missing ({', '.join(missing)})"
+    )
     about = f"the generated sets that come with saccade, {why}: sentences of the phrasebook, reviews, and its pairs (en–fr)"
-    return {"text": text, "labels": reviews, "en-de": pairs, "de-en": {**pairs, "swap": True}}, about
+    return {
+        "text": text,
+        "labels": reviews,
+        "en-de": pairs,
+        "de-en": {**pairs, "swap": True},
+    }, about
 
 
 def load_yaml(name: str) -> Values:
@@ -264,6 +301,20 @@ def load_yaml(name: str) -> Values:
 def training(scale: str, updates: int, tokens: int, **more: Any) -> Values:
     """How rows are trained: evaluated at every eighth, as the paper's early loss is that of the first eighth of its steps."""
     on_gpu = {"precision": "bf16"} if scale != "tiny" and torch.cuda.is_available() else {}
-    plain = {"schedule": "cosine", "learning_rate": 0.002, "warmup": max(updates // 10, 1), "smoothing": 0.0, "log_every": 10}
+    plain = {
+        "schedule": "cosine",
+        "learning_rate": 0.002,
+        "warmup": max(updates // 10, 1),
+        "smoothing": 0.0,
+        "log_every": 10,
+    }
     every = max(updates // 8, 1)
-    return {"updates": updates, "tokens": tokens, "evaluate_every": every, "checkpoint_every": updates, **on_gpu, **plain, **more}
+    return {
+        "updates": updates,
+        "tokens": tokens,
+        "evaluate_every": every,
+        "checkpoint_every": updates,
+        **on_gpu,
+        **plain,
+        **more,
+    }

@@ -34,8 +34,16 @@ class Made:
     def values(self, row: str, column: Column) -> list[Any]:
         """One value per seed."""
         stage, key = column.stage or self.study.main, column.value or column.key
-        found = [one["values"][key] for one in self.results[row] if one["stage"] == stage and key in one["values"]]
-        return [value / column.unit if isinstance(value, int | float) else value for value in found if value is not None]
+        found = [
+            one["values"][key]
+            for one in self.results[row]
+            if one["stage"] == stage and key in one["values"]
+        ]
+        return [
+            value / column.unit if isinstance(value, int | float) else value
+            for value in found
+            if value is not None
+        ]
 
     def mean(self, row: str, column: Column) -> float | None:
         values = [value for value in self.values(row, column) if isinstance(value, int | float)]
@@ -45,7 +53,9 @@ class Made:
         """Row → whether its final loss is below that of its control by more than its spread, for rows that have both."""
         found = {}
         for column in (one for one in self.study.columns if one.key == "final_loss"):
-            means = {row: mean for row in self.results if (mean := self.mean(row, column)) is not None}
+            means = {
+                row: mean for row in self.results if (mean := self.mean(row, column)) is not None
+            }
             for row in means:
                 if (control := self.study.control(row)) in means:
                     found[row] = means[row] + spread(self.values(row, column)) < means[control]
@@ -54,7 +64,9 @@ class Made:
     @property
     def columns(self) -> list[Column]:
         """Those that any row has a value in."""
-        return [one for one in self.study.columns if any(self.values(row, one) for row in self.results)]
+        return [
+            one for one in self.study.columns if any(self.values(row, one) for row in self.results)
+        ]
 
     def in_paper(self) -> dict[str, str]:
         """The paper's columns that any row has a value in."""
@@ -68,10 +80,17 @@ class Made:
             pairs = [
                 (ours, theirs)
                 for row in self.results
-                if (ours := [one for one in self.values(row, column) if isinstance(one, int | float)])
+                if (
+                    ours := [
+                        one for one in self.values(row, column) if isinstance(one, int | float)
+                    ]
+                )
                 and isinstance(theirs := self.study.in_paper(row).get(column.paper), int | float)
             ]
-            if len(pairs) >= FEWEST and (agreement := rank_agreement(*zip(*pairs, strict=True))) is not None:
+            if (
+                len(pairs) >= FEWEST
+                and (agreement := rank_agreement(*zip(*pairs, strict=True))) is not None
+            ):
                 found[column.key] = agreement
         return found
 
@@ -85,11 +104,21 @@ def collect(study: Study, jobs: Sequence[Job], failed: Mapping[str, str]) -> Mad
     for path in sorted((study.out / RESULTS).glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if path.name in planned or (content["row"], content["stage"], content["seed"]) not in known:
-            (sweeps if SWEEP in content["stage"] else results.setdefault(content["row"], [])).append(content)
+            (
+                sweeps if SWEEP in content["stage"] else results.setdefault(content["row"], [])
+            ).append(content)
     reasons = {job.label: failed[job.name] for job in jobs if job.name in failed}
     missing = [job.label for job in jobs if not job.done and job.name not in failed]
-    ordered = {row: sorted(found, key=lambda one: one["seed"]) for row, found in results.items() if found}
-    return Made(study, ordered, reasons, missing, sorted(sweeps, key=lambda one: one["values"]["learning_rate"]))
+    ordered = {
+        row: sorted(found, key=lambda one: one["seed"]) for row, found in results.items() if found
+    }
+    return Made(
+        study,
+        ordered,
+        reasons,
+        missing,
+        sorted(sweeps, key=lambda one: one["values"]["learning_rate"]),
+    )
 
 
 def write(made: Made, jobs_beside: int) -> list[str]:
@@ -117,7 +146,11 @@ def as_csv(made: Made) -> str:
         cells: list[Any] = [row, made.study.rows().get(row, row)]
         for one in columns:
             values, mean = made.values(row, one), made.mean(row, one)
-            cells += [(values or [""])[0] if mean is None else mean, "" if mean is None else spread(values), len(values)]
+            cells += [
+                (values or [""])[0] if mean is None else mean,
+                "" if mean is None else spread(values),
+                len(values),
+            ]
         theirs = [made.study.in_paper(row).get(key, "") for key in paper]
         writer.writerow([*cells, *theirs, *(below.get(row, "") for _ in head)])
     return text.getvalue()
@@ -130,16 +163,21 @@ def spread(values: Sequence[float]) -> float:
 def as_markdown(made: Made, jobs_beside: int) -> str:
     study, columns, paper, about = made.study, made.columns, made.in_paper(), environment()
     below = made.below_control()
-    rows = [["", *(one.title for one in columns), *["below its control"] * bool(below), *paper.values()]]
+    rows = [
+        ["", *(one.title for one in columns), *["below its control"] * bool(below), *paper.values()]
+    ]
     for row in made.results:
-        ours = [cell(made.values(row, one), one) for one in columns] + [SAID[below[row]] if row in below else MISSING] * bool(
-            below
-        )
+        ours = [cell(made.values(row, one), one) for one in columns] + [
+            SAID[below[row]] if row in below else MISSING
+        ] * bool(below)
         theirs = [number(study.in_paper(row).get(key)) for key in paper]
         rows.append([study.rows().get(row, row), *ours, *theirs])
     head = f"# {study.name.capitalize()}, scale {study.scale}\n\nMade by `{command()}` on {about['device']}"
     beside = f", {jobs_beside} side by side, which lowers updates/s" if jobs_beside > 1 else ""
-    parts = [f"{head}{beside}. Data: {study.about_data}. ± is the standard deviation over seeds.", grid(rows)]
+    parts = [
+        f"{head}{beside}. Data: {study.about_data}. ± is the standard deviation over seeds.",
+        grid(rows),
+    ]
     if study.paper:
         parts.append(f"The paper's columns: {study.paper}.")
     if below:
@@ -147,7 +185,11 @@ def as_markdown(made: Made, jobs_beside: int) -> str:
     if made.sweeps:
         parts += ["## Learning rates", study.about_sweep, *sweeps(made)]
     if agreements := made.correlations():
-        titles = {one.key: (one.title, study.paper_columns[one.paper]) for one in columns if one.paper in study.paper_columns}
+        titles = {
+            one.key: (one.title, study.paper_columns[one.paper])
+            for one in columns
+            if one.paper in study.paper_columns
+        }
         lines = [
             [
                 *titles[key],
@@ -184,7 +226,11 @@ def strength(found: Agreement) -> str:
 def above_control(below: Mapping[str, bool]) -> str:
     """A sentence about the rows that are not below their control."""
     above = [row for row, found in below.items() if not found]
-    return f"Not below it, and so without a result: {', '.join(above)}." if above else f"All {len(below)} rows are below it."
+    return (
+        f"Not below it, and so without a result: {', '.join(above)}."
+        if above
+        else f"All {len(below)} rows are below it."
+    )
 
 
 def sweeps(made: Made) -> list[str]:
@@ -192,20 +238,35 @@ def sweeps(made: Made) -> list[str]:
     found: dict[str, dict[str, dict[float, float | None]]] = {}
     for one in made.sweeps:
         stage, _, _ = one["stage"].partition(SWEEP)
-        found.setdefault(stage, {}).setdefault(one["row"], {})[one["values"]["learning_rate"]] = one["values"]["final_loss"]
+        found.setdefault(stage, {}).setdefault(one["row"], {})[one["values"]["learning_rate"]] = (
+            one["values"]["final_loss"]
+        )
     grids, edges = list[str](), list[str]()
     for stage, kinds in found.items():
         rates = sorted({rate for losses in kinds.values() for rate in losses})
         rows = [[f"final loss, stage {stage}", *(f"{rate:g}" for rate in rates)]]
         for kind, losses in kinds.items():
             least = min((loss for loss in losses.values() if loss is not None), default=-1.0)
-            edges += [f"{kind} ({stage})" for rate in (rates[0], rates[-1]) if losses.get(rate) == least]
-            cells = [number(losses[rate], 3) if losses.get(rate) is not None else MISSING for rate in rates]
+            edges += [
+                f"{kind} ({stage})" for rate in (rates[0], rates[-1]) if losses.get(rate) == least
+            ]
+            cells = [
+                number(losses[rate], 3) if losses.get(rate) is not None else MISSING
+                for rate in rates
+            ]
             rows.append(
-                [kind, *(f"**{text}**" if losses.get(rate) == least else text for rate, text in zip(rates, cells, strict=True))]
+                [
+                    kind,
+                    *(
+                        f"**{text}**" if losses.get(rate) == least else text
+                        for rate, text in zip(rates, cells, strict=True)
+                    ),
+                ]
             )
         grids.append(grid(rows))
-    more = "The lowest loss is that of the smallest or largest rate, so that another one may be better"
+    more = (
+        "The lowest loss is that of the smallest or largest rate, so that another one may be better"
+    )
     return [*grids, f"{more}: {', '.join(edges)}."] if edges else grids
 
 
@@ -246,13 +307,22 @@ def pictures(made: Made) -> dict[str, Any]:
     by_key = {one.key: one for one in made.columns}
     for column in (by_key[key] for key in made.study.drawn if key in by_key):
         series = {row: values for row in made.results if (values := made.values(row, column))}
-        found[f"{column.key}.png"] = dots(series, column.title, f"{made.study.name}: {column.title}")
+        found[f"{column.key}.png"] = dots(
+            series, column.title, f"{made.study.name}: {column.title}"
+        )
         theirs = {row: made.study.in_paper(row).get(column.paper) for row in series}
-        points = {row: (float(value), float(made.mean(row, column) or 0.0)) for row, value in theirs.items() if value is not None}
+        points = {
+            row: (float(value), float(made.mean(row, column) or 0.0))
+            for row, value in theirs.items()
+            if value is not None
+        }
         if len(points) >= FEWEST:
             heading = made.study.paper_columns[column.paper].removeprefix("paper: ")
             found[f"{column.key}-paper.png"] = against(
-                points, f"{heading} (paper)", column.title, f"{made.study.name}: {column.title}, here and in the paper"
+                points,
+                f"{heading} (paper)",
+                column.title,
+                f"{made.study.name}: {column.title}, here and in the paper",
             )
     return {**found, **made.study.pictures(made)}
 
@@ -261,18 +331,37 @@ def record(made: Made, name: str, seeds: int) -> None:
     """The table as a result file: every value under ROW.COLUMN, one per seed, the paper's under `peers`, and the rank correlations."""
     tried = [(f"{one['row']}.{one['stage']}", one["values"]["final_loss"]) for one in made.sweeps]
     rates = {name: [loss] for name, loss in tried if loss is not None}
-    numbers = {f"{row}.{one.key}": values for row in made.results for one in made.columns if (values := made.values(row, one))}
+    numbers = {
+        f"{row}.{one.key}": values
+        for row in made.results
+        for one in made.columns
+        if (values := made.values(row, one))
+    }
     agreements = {
         f"rank_correlation{name}.{key}": value
         for key, found in made.correlations().items()
         for name, value in (("", found.correlation), ("_low", found.low), ("_high", found.high))
     }
-    paper = {f"{row}.{key}": value for row in made.results for key, value in made.study.in_paper(row).items()}
-    failed = "".join(f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items())
+    paper = {
+        f"{row}.{key}": value
+        for row in made.results
+        for key, value in made.study.in_paper(row).items()
+    }
+    failed = "".join(
+        f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items()
+    )
     below = made.below_control()
     control = f" {above_control(below)}" if below else ""
     notes = f"{made.study.honest}{control} Data: {made.study.about_data}.{failed}"
     peers = {"paper": {**paper, "published": made.study.paper}} if paper else {}
     described = f"table {made.study.name}, scale {made.study.scale}"
     about = common_environment([one for found in made.results.values() for one in found])
-    write_result(name, {**agreements, **numbers, **rates}, described, list(range(seeds)), peers, notes, about=about)
+    write_result(
+        name,
+        {**agreements, **numbers, **rates},
+        described,
+        list(range(seeds)),
+        peers,
+        notes,
+        about=about,
+    )

@@ -22,13 +22,28 @@ from ..views.long_texts import Found, make_sites
 from . import huggingface  # so that records notice attention functions of transformers
 
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
-OTHER_INPUTS = ("pixel_values", "input_features", "input_values")  # what models of images and sound read
+OTHER_INPUTS = (
+    "pixel_values",
+    "input_features",
+    "input_values",
+)  # what models of images and sound read
 MOST_NEW = 256  # tokens that are generated where no target is given
-OF_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")  # how their files begin
+OF_TOKENIZERS = (
+    "tokenizer",
+    "vocab",
+    "spiece",
+    "sentencepiece",
+    "source.spm",
+)  # how their files begin
 
 
 def look(
-    seen: Seen, tokens: Sequence[str], columns: Sequence[str] | None = None, title: str = "", model: str = "", item: int = 0
+    seen: Seen,
+    tokens: Sequence[str],
+    columns: Sequence[str] | None = None,
+    title: str = "",
+    model: str = "",
+    item: int = 0,
 ) -> Document:
     """Everything a record saw of one text of the batch (`item`), to draw: `tokens` are those the model read, special ones too.
 
@@ -40,24 +55,46 @@ def look(
                 f"{name} must be a list with one string per position, got {given!r:.60}; pass text.split(), or pieces"
             )
     texts = {"tokens": list(tokens), "columns": list(tokens if columns is None else columns)}
-    found = [one for looks in sorted(seen.values(), key=lambda one: not one.cross) for one in sites_of(looks, texts, item)]
+    found = [
+        one
+        for looks in sorted(seen.values(), key=lambda one: not one.cross)
+        for one in sites_of(looks, texts, item)
+    ]
     sites = make_sites(found)
     if not sites:
-        raise SaccadeError("the record has seen no attention; run the model inside `with record(model) as seen:`")
-    return Document(title or " ".join(texts["columns"]), texts["columns"], texts["tokens"], sites, model)
+        raise SaccadeError(
+            "the record has seen no attention; run the model inside `with record(model) as seen:`"
+        )
+    return Document(
+        title or " ".join(texts["columns"]), texts["columns"], texts["tokens"], sites, model
+    )
 
 
 def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Found]:
     """A site for each pass of a layer, with the names of its rows and columns."""
     found, passes = [], looks.passes
     for number, calls in enumerate(passes, 1):
-        batch, rows, keys = calls[0].sizes[0], sum(call.sizes[2] for call in calls), max(call.sizes[3] for call in calls)
+        batch, rows, keys = (
+            calls[0].sizes[0],
+            sum(call.sizes[2] for call in calls),
+            max(call.sizes[3] for call in calls),
+        )
         if not -batch <= item < batch:
-            raise SaccadeError(f"item must be in 0 … {batch - 1}, the texts of the batch, got {item}")
+            raise SaccadeError(
+                f"item must be in 0 … {batch - 1}, the texts of the batch, got {item}"
+            )
         # an encoder reads the source
-        own = ("columns", "tokens") if "encoder" in looks.name and not looks.cross else ("tokens", "columns")
+        own = (
+            ("columns", "tokens")
+            if "encoder" in looks.name and not looks.cross
+            else ("tokens", "columns")
+        )
         of_rows = labels(looks.name, "row", rows, own, texts)
-        of_columns = of_rows if rows == keys and not looks.cross else labels(looks.name, "column", keys, own[::-1], texts)
+        of_columns = (
+            of_rows
+            if rows == keys and not looks.cross
+            else labels(looks.name, "column", keys, own[::-1], texts)
+        )
         name = looks.name if len(passes) == 1 else f"{looks.name} ({number} of {len(passes)})"
         weights = partial(item_weights, calls, item)
         found.append(Found(name, of_rows, of_columns, calls[0].sizes[1], weights))
@@ -68,19 +105,27 @@ def item_weights(calls: list[Look], item: int, rows: Sequence[int] | None) -> Te
     return pass_weights(calls, rows, None)[item].float().cpu()
 
 
-def labels(name: str, what: str, size: int, order: Sequence[str], texts: dict[str, list[str]]) -> list[str]:
+def labels(
+    name: str, what: str, size: int, order: Sequence[str], texts: dict[str, list[str]]
+) -> list[str]:
     """The first text that has a token for each row or column."""
     for one in order:
         if len(texts[one]) == size:
             return texts[one]
     counts = " and ".join(f"{len(text)} {one}" for one, text in texts.items())
     why = "pass one token per position, special tokens and padding too; a generated text without its last token, which is never read"
-    raise SaccadeError(f"'{name}' has {size} {what}{'s' * (size != 1)}, and there are {counts}; {why}")
+    raise SaccadeError(
+        f"'{name}' has {size} {what}{'s' * (size != 1)}, and there are {counts}; {why}"
+    )
 
 
 @torch.no_grad()
 def show_pretrained(
-    name: str, text: str, target: str | None = None, beam: int = 1, device: str | torch.device = "cpu"
+    name: str,
+    text: str,
+    target: str | None = None,
+    beam: int = 1,
+    device: str | torch.device = "cpu",
 ) -> Document:
     """What every attention of a model of Hugging Face looked at while it read a text, or generated one from it (or a given target)."""
     if not text.strip():
@@ -90,32 +135,49 @@ def show_pretrained(
     tokenizer, model = load_pretrained(name)
     model = model.to(device).eval()
     if target is not None and not model.config.is_encoder_decoder:
-        raise SaccadeError(f"{name} is not an encoder–decoder and generates nothing from a source; leave the target out")
+        raise SaccadeError(
+            f"{name} is not an encoder–decoder and generates nothing from a source; leave the target out"
+        )
     inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(device)
     count = inputs["input_ids"].shape[1]
-    limit = min(getattr(model.config, "max_position_embeddings", None) or 1 << 20, tokenizer.model_max_length)
+    limit = min(
+        getattr(model.config, "max_position_embeddings", None) or 1 << 20,
+        tokenizer.model_max_length,
+    )
     if not 0 < count <= limit:
-        raise SaccadeError(f"the text has {count} tokens, and {name} reads 1 to {limit}; give another")
+        raise SaccadeError(
+            f"the text has {count} tokens, and {name} reads 1 to {limit}; give another"
+        )
     source = pieces(tokenizer, inputs["input_ids"][0])
     if not model.config.is_encoder_decoder:
         with running(name, model), record(model) as seen:
             model(**inputs)
         if seen:
             return look(seen, source, title=text, model=Path(name).name)
-        with running(name, model):  # of attention that computes its weights in a way of its own, as DeBERTa's does
+        with running(
+            name, model
+        ):  # of attention that computes its weights in a way of its own, as DeBERTa's does
             given = getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
         if not given:
             what = f"{name} has no attention that can be seen (a {model.config.model_type} model)"
             raise SaccadeError(f"{what}; give a model whose layers attend with softmax")
-        layers = [Found(f"layer {n}", source, source, each.shape[1], partial(rows_of, each)) for n, each in enumerate(given)]
+        layers = [
+            Found(f"layer {n}", source, source, each.shape[1], partial(rows_of, each))
+            for n, each in enumerate(given)
+        ]
         return Document(text, source, source, make_sites(layers), Path(name).name)
     if target is None:
         with running(name, model):
-            whole = model.generate(**inputs, do_sample=False, num_beams=beam, max_new_tokens=min(MOST_NEW, limit - 1))
+            whole = model.generate(
+                **inputs, do_sample=False, num_beams=beam, max_new_tokens=min(MOST_NEW, limit - 1)
+            )
         read, written = whole[:, :-1], whole[:, 1:]
     else:
         written = tokenizer(text_target=target, return_tensors="pt")["input_ids"].to(device)
-        read = torch.cat((torch.full_like(written[:, :1], model.config.decoder_start_token_id), written[:, :-1]), 1)
+        read = torch.cat(
+            (torch.full_like(written[:, :1], model.config.decoder_start_token_id), written[:, :-1]),
+            1,
+        )
     with running(name, model), record(model) as seen:
         model(**inputs, decoder_input_ids=read, use_cache=False)
     document = look(seen, pieces(tokenizer, read[0]), source, text, Path(name).name)
@@ -141,7 +203,11 @@ def running(name: str, model: Any) -> Iterator[None]:
         raise
     except Exception as error:  # whatever a stranger's model raises
         reads = [one for one in OTHER_INPUTS if one in inspect.signature(model.forward).parameters]
-        why = f"it reads {' and '.join(reads)} as well" if reads else (str(error).strip() or type(error).__name__).split("\n")[0]
+        why = (
+            f"it reads {' and '.join(reads)} as well"
+            if reads
+            else (str(error).strip() or type(error).__name__).split("\n")[0]
+        )
         raise SaccadeError(
             f"{name} cannot read a text alone: {why}; run it in Python inside `with saccade.record(model)`"
         ) from None
@@ -152,20 +218,32 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     try:
         import transformers
     except ImportError:
-        raise SaccadeError("hf: needs transformers; install it with `pip install 'saccade-attention[huggingface]'`") from None
+        raise SaccadeError(
+            "hf: needs transformers; install it with `pip install 'saccade-attention[huggingface]'`"
+        ) from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     files = os.listdir(name) if os.path.isdir(name) else []
     if os.path.isdir(name):
         if "config.json" not in files:
-            raise SaccadeError(f"{name} has no config.json; expected a folder that `save_pretrained` has written")
+            raise SaccadeError(
+                f"{name} has no config.json; expected a folder that `save_pretrained` has written"
+            )
         if not any(file.endswith(".safetensors") for file in files):
-            kept = "pickled weights alone" if any(file.endswith(".bin") for file in files) else "no weights"
-            raise SaccadeError(f"{name} has {kept}; expected model.safetensors, as `model.save_pretrained` writes it")
+            kept = (
+                "pickled weights alone"
+                if any(file.endswith(".bin") for file in files)
+                else "no weights"
+            )
+            raise SaccadeError(
+                f"{name} has {kept}; expected model.safetensors, as `model.save_pretrained` writes it"
+            )
 
     def ask(what: str, kind: Any, **options: Any) -> Any:
         try:
-            return kind.from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
+            return kind.from_pretrained(
+                name, local_files_only=True, trust_remote_code=False, **options
+            )
         except Exception as error:  # whatever a stranger's files cause
             why = str(error).strip().split("\n")[0].rstrip(".")
             if not os.path.isdir(name):
@@ -173,20 +251,31 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
             raise SaccadeError(f"no {what} can be loaded from '{name}': {why}") from None
 
     settings = ask("model", transformers.AutoConfig)
-    of_text = settings.is_encoder_decoder and type(settings) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    of_text = (
+        settings.is_encoder_decoder
+        and type(settings) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    )
     kind = transformers.AutoModelForSeq2SeqLM if of_text else transformers.AutoModel
     # eager, whatever a stranger's config.json names: other implementations may be kernels that are fetched and run
     options = {"use_safetensors": True, "attn_implementation": "eager", "output_loading_info": True}
     model, loaded = ask("model", kind, config=settings, **options)
-    missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)  # it reads what attention has made
+    missing = sorted(
+        key for key in loaded["missing_keys"] if "pooler" not in key
+    )  # it reads what attention has made
     if missing:
-        raise SaccadeError(f"{name} lacks {len(missing)} of the model's weights, such as {missing[0]}; save it again as a whole")
+        raise SaccadeError(
+            f"{name} lacks {len(missing)} of the model's weights, such as {missing[0]}; save it again as a whole"
+        )
     if model.main_input_name != "input_ids":
         raise SaccadeError(
             f"{name} reads {model.main_input_name}, not text; run it in Python inside `with saccade.record(model)`"
         )
-    if os.path.isdir(name) and not any(file.startswith(OF_TOKENIZERS) for file in files):  # an empty one would be made up
-        raise SaccadeError(f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`")
+    if os.path.isdir(name) and not any(
+        file.startswith(OF_TOKENIZERS) for file in files
+    ):  # an empty one would be made up
+        raise SaccadeError(
+            f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`"
+        )
     return ask("tokenizer", transformers.AutoTokenizer), model
 
 
@@ -194,4 +283,7 @@ def pieces(tokenizer: Any, ids: torch.Tensor) -> list[str]:
     """The tokens as people read them: bytes decoded, spaces as ▁."""
     if not any("Ġ" in piece for piece in tokenizer.get_vocab()):
         return list(map(str, tokenizer.convert_ids_to_tokens(ids.tolist())))
-    return [tokenizer.decode([one], clean_up_tokenization_spaces=False).replace(" ", "▁") for one in ids.tolist()]
+    return [
+        tokenizer.decode([one], clean_up_tokenization_spaces=False).replace(" ", "▁")
+        for one in ids.tolist()
+    ]

@@ -25,8 +25,12 @@ open_records = 0
 @contextmanager
 def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
     """While any record is open, the attention functions of transformers are noticed."""
-    interface: Any = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
-    if not hasattr(interface, "get_interface"):  # none of its models can be here, or a version before 5
+    interface: Any = getattr(
+        sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None
+    )
+    if not hasattr(
+        interface, "get_interface"
+    ):  # none of its models can be here, or a version before 5
         yield
         return
     global open_records
@@ -51,10 +55,20 @@ def listening(get_interface: Callable[..., Any]) -> Callable[..., Any]:
         function = get_interface(*args, **kwargs)
 
         @wraps(function)
-        def run(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *rest: Any, **options: Any) -> Any:
+        def run(
+            module: nn.Module,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            mask: Any,
+            *rest: Any,
+            **options: Any,
+        ) -> Any:
             before = count()
             found = function(module, query, key, value, mask, *rest, **options)
-            if count() == before:  # not by a function inside, such as F.scaled_dot_product_attention
+            if (
+                count() == before
+            ):  # not by a function inside, such as F.scaled_dot_product_attention
                 notice(lambda: look_of(module, query, key, mask, found[1], **options))
             return found
 
@@ -63,21 +77,45 @@ def listening(get_interface: Callable[..., Any]) -> Callable[..., Any]:
     return get
 
 
-def look_of(module: nn.Module, query: Tensor, key: Tensor, mask: Any, made: Any, **options: Any) -> ForeignLook:
+def look_of(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Any, made: Any, **options: Any
+) -> ForeignLook:
     """A call of an attention function. Weights `made` by an eager one are kept where they are not those of the common formula."""
-    added, visible = [options.get("position_bias")], getattr(mask, "mask_mod", None)  # of a flex attention's BlockMask
-    weights = made if isinstance(made, Tensor) and made.shape == (*query.shape[:3], key.shape[2]) else None
+    added, visible = (
+        [options.get("position_bias")],
+        getattr(mask, "mask_mod", None),
+    )  # of a flex attention's BlockMask
+    weights = (
+        made
+        if isinstance(made, Tensor) and made.shape == (*query.shape[:3], key.shape[2])
+        else None
+    )
     if isinstance(mask, Tensor):
         added.append(mask[:, None, None].bool() if mask.dim() == 2 else mask)
-    if visible is None and weights is None and (mask is None or mask.dim() == 2):  # a kernel that hides later keys itself: flash
+    if (
+        visible is None and weights is None and (mask is None or mask.dim() == 2)
+    ):  # a kernel that hides later keys itself: flash
         causal, window = options.get("is_causal"), options.get("sliding_window") or key.shape[2]
         causal = getattr(module, "is_causal", False) if causal is None else causal
         visible = kernel_mask(key.shape[2] - query.shape[2], causal, window)
-    look = ForeignLook(query, key, added, visible, options.get("scaling"), options.get("softcap"), options.get("s_aux"))
+    look = ForeignLook(
+        query,
+        key,
+        added,
+        visible,
+        options.get("scaling"),
+        options.get("softcap"),
+        options.get("s_aux"),
+    )
     if weights is not None and not (options.get("dropout") and module.training):
         ends = [0, query.shape[2] - 1]
         near = 1e-4 if weights.dtype in (torch.float32, torch.float64) else 1e-2
-        same = torch.allclose(look.weights(rows=ends).to(weights.dtype), weights[:, :, ends].nan_to_num(), rtol=0.0, atol=near)
+        same = torch.allclose(
+            look.weights(rows=ends).to(weights.dtype),
+            weights[:, :, ends].nan_to_num(),
+            rtol=0.0,
+            atol=near,
+        )
         look.kept = None if same else weights.detach()
     return look
 

@@ -44,7 +44,9 @@ class BlockCache(Cache):
         self.mixer, self.memory = mixer, memory
 
     def reorder(self, rows: Tensor) -> BlockCache:
-        return BlockCache(self.mixer.reorder(rows), None if self.memory is None else reordered(self.memory, rows))
+        return BlockCache(
+            self.mixer.reorder(rows), None if self.memory is None else reordered(self.memory, rows)
+        )
 
 
 def reordered(ready: Ready, rows: Tensor) -> Ready:
@@ -57,8 +59,12 @@ class Block(nn.Module):
     """A mixer, attention to a memory where there is one (`cross`), a feed-forward part; a residual around each."""
 
     own_shard = True  # where a model is divided over processes, one block at a time is gathered
-    any_mask = True  # with a mixer that knows other masks than causal and padding, it knows them too
-    takes_keys = True  # where its mixer is attention, it may look from x to a longer text: see `look_at`
+    any_mask = (
+        True  # with a mixer that knows other masks than causal and padding, it knows them too
+    )
+    takes_keys = (
+        True  # where its mixer is attention, it may look from x to a longer text: see `look_at`
+    )
 
     def __init__(
         self,
@@ -70,11 +76,18 @@ class Block(nn.Module):
         super().__init__()
         feedforward = None if isinstance(feedforward, NoFeedForward) else feedforward
         self.mixer, self.cross, self.feedforward = mixer, cross, feedforward
-        self.around_mixer, self.around_feedforward = residual(), None if feedforward is None else residual()
+        self.around_mixer, self.around_feedforward = (
+            residual(),
+            None if feedforward is None else residual(),
+        )
         self.around_cross = None if cross is None else residual()
         if cross is not None:
             cross.cross = True
-        for around, inner in ((self.around_mixer, mixer), (self.around_feedforward, feedforward), (self.around_cross, cross)):
+        for around, inner in (
+            (self.around_mixer, mixer),
+            (self.around_feedforward, feedforward),
+            (self.around_cross, cross),
+        ):
             if around is not None and inner is not None:
                 around.initialize(inner)
 
@@ -98,13 +111,19 @@ class Block(nn.Module):
             x = self.look_at(keys, x, mask, positions)
         return self.after_mixer(x, None if memory is None else self.prepare(memory), memory_mask)
 
-    def look_at(self, keys: Tensor, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
+    def look_at(
+        self, keys: Tensor, x: Tensor, mask: Mask | None, positions: Positions | None
+    ) -> Tensor:
         """Attention from x (B N dim) to keys (B M dim), with the residual around x; it norms the keys as it norms x."""
         attention, size = self.mixer, x.shape[1]
-        assert isinstance(attention, MultiHeadAttention), "only attention has keys apart from queries"
+        assert isinstance(attention, MultiHeadAttention), (
+            "only attention has keys apart from queries"
+        )
 
         def look(both: Tensor) -> Tensor:
-            mixed = attention.read(both[:, :size], attention.prepare(both[:, size:], positions), mask, positions)
+            mixed = attention.read(
+                both[:, :size], attention.prepare(both[:, size:], positions), mask, positions
+            )
             return F.pad(mixed, (0, 0, 0, both.shape[1] - size))
 
         return self.around_mixer(torch.cat([x, keys], 1), look)[:, :size]
@@ -114,18 +133,27 @@ class Block(nn.Module):
         assert self.cross is not None, "this block reads no memory"
         return self.cross.prepare(memory)
 
-    def after_mixer(self, x: Tensor, memory: Ready | None, memory_mask: Mask | None, first: int = 0) -> Tensor:
+    def after_mixer(
+        self, x: Tensor, memory: Ready | None, memory_mask: Mask | None, first: int = 0
+    ) -> Tensor:
         if self.cross is not None and self.around_cross is not None and memory is not None:
             cross = self.cross
             x = self.around_cross(x, lambda y: cross.read(y, memory, memory_mask, first=first))
-        return x if self.around_feedforward is None else self.around_feedforward(x, self.feedforward)
+        return (
+            x if self.around_feedforward is None else self.around_feedforward(x, self.feedforward)
+        )
 
     def start(self, x: Tensor, memory: Tensor | None = None) -> BlockCache:
         """The cache before the first position; x (B … dim) has the batch, type and device."""
         return BlockCache(self.mixer.start(x), None if memory is None else self.prepare(memory))
 
     def step(
-        self, x: Tensor, cache: BlockCache, mask: Mask | None, memory_mask: Mask | None, positions: Positions
+        self,
+        x: Tensor,
+        cache: BlockCache,
+        mask: Mask | None,
+        memory_mask: Mask | None,
+        positions: Positions,
     ) -> tuple[Tensor, BlockCache]:
         """Further positions x (B N dim), which follow those in the cache."""
         after: list[Cache] = []
@@ -137,4 +165,6 @@ class Block(nn.Module):
 
         x = self.around_mixer(x, mix)
         first = positions.j.shape[-1] - x.shape[1]
-        return self.after_mixer(x, cache.memory, memory_mask, first), BlockCache(after[0], cache.memory)
+        return self.after_mixer(x, cache.memory, memory_mask, first), BlockCache(
+            after[0], cache.memory
+        )

@@ -35,7 +35,9 @@ class Convolution(nn.Module):
     ) -> None:
         super().__init__()
         weight = torch.empty(dim_out, dim_in, width)
-        self.weight = nn.Parameter(nn.init.xavier_uniform_(weight) if std is None else nn.init.normal_(weight, std=std))
+        self.weight = nn.Parameter(
+            nn.init.xavier_uniform_(weight) if std is None else nn.init.normal_(weight, std=std)
+        )
         self.bias = nn.Parameter(torch.zeros(dim_out))
         self.gain = nn.Parameter(weight.flatten(1).norm(dim=1)) if normed else None
         self.dilation, self.reach = dilation, (width - 1) * dilation
@@ -54,7 +56,9 @@ class Convolution(nn.Module):
     def convolve(self, x: Tensor) -> Tensor:
         """B (N + reach) in → B N out, by one product of matrices: on a CPU faster than torch's dilated convolutions."""
         size = x.shape[1] - self.reach
-        beside = torch.cat([x[:, at : at + size] for at in range(0, self.reach + 1, self.dilation)], -1)
+        beside = torch.cat(
+            [x[:, at : at + size] for at in range(0, self.reach + 1, self.dilation)], -1
+        )
         return F.linear(beside, self.kernel().transpose(1, 2).flatten(1), self.bias)
 
     def start(self, x: Tensor) -> LastInputs:
@@ -69,4 +73,8 @@ class Convolution(nn.Module):
 
 def real_positions(lengths: Tensor, x: Tensor) -> Tensor:
     """B N 1 for x (B N …): 1 for tokens, 0 for padding."""
-    return (torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1)).unsqueeze(-1).to(x.dtype)
+    return (
+        (torch.arange(x.shape[1], device=x.device) < lengths.to(x.device).unsqueeze(1))
+        .unsqueeze(-1)
+        .to(x.dtype)
+    )

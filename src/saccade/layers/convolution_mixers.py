@@ -43,10 +43,14 @@ class ConvolutionMixer(Mixer):
     def start(self, x: Tensor) -> LastInputs:
         return LastInputs(x.new_zeros(x.shape[0], self.width - 1, self.channels))
 
-    def step(self, x: Tensor, cache: LastInputs, mask: Mask | None, positions: Positions) -> tuple[Tensor, LastInputs]:
+    def step(
+        self, x: Tensor, cache: LastInputs, mask: Mask | None, positions: Positions
+    ) -> tuple[Tensor, LastInputs]:
         new = self.inputs(x)
         inputs = torch.cat([cache.inputs, new], 1)
-        return self.convolve(inputs, new), LastInputs(inputs[:, inputs.shape[1] - (self.width - 1) :])
+        return self.convolve(inputs, new), LastInputs(
+            inputs[:, inputs.shape[1] - (self.width - 1) :]
+        )
 
 
 def direction_and_real(
@@ -55,7 +59,9 @@ def direction_and_real(
     """Whether a mask is causal, and which positions of x (B N …) it says are real, B N: None where all are."""
     parts = (False, Full()) if mask is None else mask.causal_and_keys()
     if parts is None:
-        raise SaccadeError(f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others")
+        raise SaccadeError(
+            f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others"
+        )
     causal, keys = parts
     if type(keys) is Full:
         return causal, None
@@ -81,7 +87,12 @@ class LightConvolution(ConvolutionMixer):
         pointwise: bool = False,
     ) -> None:
         super().__init__()
-        self.heads, self.width, self.kernel_dropout, self.channels = kernels or heads, width, kernel_dropout, dim
+        self.heads, self.width, self.kernel_dropout, self.channels = (
+            kernels or heads,
+            width,
+            kernel_dropout,
+            dim,
+        )
         if self.heads < 1 or dim % self.heads:
             name = "heads" if kernels is None else "kernels"
             wrong = f"dim must be a multiple of {name}, got dim={dim} and {name}={self.heads}"
@@ -103,8 +114,14 @@ class LightConvolution(ConvolutionMixer):
         return self.outer(mixed if self.pointwise is None else self.pointwise(mixed))
 
     def with_kernels(self, inputs: Tensor, at: Tensor) -> Tensor:
-        per_channel = self.shares(self.kernel, inputs).repeat_interleave(inputs.shape[-1] // self.heads, 0).unsqueeze(1)  # C 1 W
-        return F.conv1d(inputs.transpose(1, 2), per_channel, groups=inputs.shape[-1]).transpose(1, 2)
+        per_channel = (
+            self.shares(self.kernel, inputs)
+            .repeat_interleave(inputs.shape[-1] // self.heads, 0)
+            .unsqueeze(1)
+        )  # C 1 W
+        return F.conv1d(inputs.transpose(1, 2), per_channel, groups=inputs.shape[-1]).transpose(
+            1, 2
+        )
 
     def shares(self, kernel: Tensor, like: Tensor) -> Tensor:
         """Kernels (… W) as shares that sum to 1, of which training drops some."""
@@ -124,7 +141,9 @@ class DynamicConvolution(LightConvolution):
         initialize(self.to_kernels)
 
     def with_kernels(self, inputs: Tensor, at: Tensor) -> Tensor:
-        kernels = self.shares(self.to_kernels(at).unflatten(-1, (self.heads, self.width)), inputs)  # B N H W
+        kernels = self.shares(
+            self.to_kernels(at).unflatten(-1, (self.heads, self.width)), inputs
+        )  # B N H W
         windows = inputs.unfold(1, self.width, 1).unflatten(2, (self.heads, -1))  # B N H C/H W
         return (windows @ kernels.unsqueeze(-1)).flatten(2)
 
@@ -135,7 +154,10 @@ class FullConvolution(ConvolutionMixer):
     def __init__(self, dim: int, out: int, width: int) -> None:
         super().__init__()
         self.width, self.channels = width, dim
-        self.kernel, self.bias = nn.Parameter(torch.empty(out, dim, width)), nn.Parameter(torch.zeros(out))
+        self.kernel, self.bias = (
+            nn.Parameter(torch.empty(out, dim, width)),
+            nn.Parameter(torch.zeros(out)),
+        )
         nn.init.xavier_uniform_(self.kernel)
 
     def convolve(self, inputs: Tensor, at: Tensor) -> Tensor:
@@ -149,8 +171,12 @@ class SeparableConvolution(ConvolutionMixer):
         super().__init__()
         self.width, self.channels = width, dim
         self.kernel, self.outer = nn.Parameter(torch.empty(dim, 1, width)), nn.Linear(dim, out)
-        nn.init.uniform_(self.kernel, -((3 / width) ** 0.5), (3 / width) ** 0.5)  # keeps the variance
+        nn.init.uniform_(
+            self.kernel, -((3 / width) ** 0.5), (3 / width) ** 0.5
+        )  # keeps the variance
         initialize(self.outer)
 
     def convolve(self, inputs: Tensor, at: Tensor) -> Tensor:
-        return self.outer(F.conv1d(inputs.transpose(1, 2), self.kernel, groups=self.channels).transpose(1, 2))
+        return self.outer(
+            F.conv1d(inputs.transpose(1, 2), self.kernel, groups=self.channels).transpose(1, 2)
+        )

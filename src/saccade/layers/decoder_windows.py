@@ -19,7 +19,9 @@ class Window(nn.Module):
 
     everywhere = False  # no window at all
 
-    def forward(self, query: Tensor, lengths: Tensor, keys: int, first: int) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, query: Tensor, lengths: Tensor, keys: int, first: int
+    ) -> tuple[Tensor, Tensor | None]:
         """What may be looked at, B 1 T K, and what weights are multiplied by, if by anything."""
         raise NotImplementedError
 
@@ -39,7 +41,9 @@ class Monotonic(Window):
         super().__init__()
         self.reach = reach
 
-    def forward(self, query: Tensor, lengths: Tensor, keys: int, first: int) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, query: Tensor, lengths: Tensor, keys: int, first: int
+    ) -> tuple[Tensor, Tensor | None]:
         steps = torch.arange(first, first + query.shape[1], device=query.device)
         center = torch.minimum(steps, lengths.unsqueeze(1) - 1)
         return (self.away(center, keys).abs() <= self.reach).unsqueeze(1), None
@@ -57,7 +61,9 @@ class Predicted(Monotonic):
         super().__init__(reach)
         self.w, self.v = nn.Linear(dim, dim, bias=False), nn.Linear(dim, 1, bias=False)
 
-    def forward(self, query: Tensor, lengths: Tensor, keys: int, first: int) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, query: Tensor, lengths: Tensor, keys: int, first: int
+    ) -> tuple[Tensor, Tensor | None]:
         center = lengths.unsqueeze(1) * self.v(torch.tanh(self.w(query))).squeeze(-1).sigmoid()
         away = self.away(center, keys).unsqueeze(1)
         return away.abs() <= self.reach, torch.exp(-2 * (away / self.reach).square())

@@ -16,15 +16,28 @@ class Dropout(nn.Dropout):
     there each number's row and column and one drawn seed are mixed by integer products instead, which the pass back can repeat."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and 0 < self.p < 1 and torch.compiler.is_compiling() and x.is_cuda and x.numel() < MOST):
+        if not (
+            self.training
+            and 0 < self.p < 1
+            and torch.compiler.is_compiling()
+            and x.is_cuda
+            and x.numel() < MOST
+        ):
             return super().forward(x)
-        return scatter_zeros(x, self.p, torch.randint(2**31 - 1, (), device=x.device, dtype=torch.int32))
+        return scatter_zeros(
+            x, self.p, torch.randint(2**31 - 1, (), device=x.device, dtype=torch.int32)
+        )
 
 
 def scatter_zeros(x: Tensor, share: float, seed: Tensor) -> Tensor:
     """x (… D) with a share of its numbers at 0 and the others larger, by a hash of each number's row and column."""
-    row, at = (torch.arange(count, device=x.device, dtype=torch.int32) for count in (x.numel() // x.shape[-1], x.shape[-1]))
-    key = mix(mix(row) ^ seed)  # the seed goes in between: else two seeds would give the same zeros, moved
+    row, at = (
+        torch.arange(count, device=x.device, dtype=torch.int32)
+        for count in (x.numel() // x.shape[-1], x.shape[-1])
+    )
+    key = mix(
+        mix(row) ^ seed
+    )  # the seed goes in between: else two seeds would give the same zeros, moved
     bits = stir(key.unsqueeze(1) ^ at).view(x.shape)
     return torch.where(bits < int(share * (1 << 32)) - (1 << 31), 0.0, x * (1 / (1 - share)))
 
@@ -90,12 +103,21 @@ class WeightDropped(Recurrence):
     def read_piece(self, x: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         if not self.training or not self.share:
             return super().read_piece(x, carried)
-        weights = [self.parameter(name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
+        weights = [
+            self.parameter(name)
+            for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        ]
         weights[1] = F.dropout(weights[1], self.share)
-        with warnings.catch_warnings():  # cuDNN wants all weights in one piece and makes one of these at every call
-            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        with (
+            warnings.catch_warnings()
+        ):  # cuDNN wants all weights in one piece and makes one of these at every call
+            warnings.filterwarnings(
+                "ignore", message="RNN module weights are not part of single contiguous chunk"
+            )
             # has biases, layers, dropout between layers, training, bidirectional, batch first: PyTorch takes them by position alone
-            output, *last = self.cell.run(x, self.first(carried), weights, True, 1, 0.0, True, False, True)
+            output, *last = self.cell.run(
+                x, self.first(carried), weights, True, 1, 0.0, True, False, True
+            )
         return output, self.last(tuple(last) if self.cell.carries > 1 else last[0])
 
     def extra_repr(self) -> str:

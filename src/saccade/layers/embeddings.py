@@ -54,7 +54,9 @@ class Embedding(nn.Module):
     """Tokens → vectors B N dim, and `logits` for a head that is tied to it."""
 
     reads_bytes = False
-    scale: float | None = None  # the factor on the vectors; None leaves it to the model (√dim in a Transformer)
+    scale: float | None = (
+        None  # the factor on the vectors; None leaves it to the model (√dim in a Transformer)
+    )
     vocab: int
     dim: int
 
@@ -78,7 +80,9 @@ class Embedding(nn.Module):
     def check(self, tokens: Tensor) -> None:
         if tokens.dim() > 2:
             shape = f"batch × positions, got shape {tuple(tokens.shape)}"
-            raise SaccadeError(f"this model reads token ids alone, {shape}; or choose model.embedding=characters-cnn")
+            raise SaccadeError(
+                f"this model reads token ids alone, {shape}; or choose model.embedding=characters-cnn"
+            )
 
 
 @table.add("tokens")
@@ -177,14 +181,22 @@ class Adaptive(Embedding):
         self.vocab, self.dim, self.scale = vocab, dim, scale
         self.clusters = clusters_of(vocab, clusters, growth)
         shares = accumulate([1, *each_further(factor, clusters - 1, "factor")], mul)
-        widths = [max(1, int(dim // share)) for share, _ in zip(shares, self.clusters, strict=False)]
+        widths = [
+            max(1, int(dim // share)) for share, _ in zip(shares, self.clusters, strict=False)
+        ]
         sizes = zip(self.clusters, widths, strict=True)
-        self.tables = nn.ModuleList(nn.Embedding(end - first, width) for (first, end), width in sizes)
-        self.projects = nn.ModuleList(nn.Identity() if w == dim else nn.Linear(w, dim, bias=False) for w in widths)
+        self.tables = nn.ModuleList(
+            nn.Embedding(end - first, width) for (first, end), width in sizes
+        )
+        self.projects = nn.ModuleList(
+            nn.Identity() if w == dim else nn.Linear(w, dim, bias=False) for w in widths
+        )
 
     def each(self) -> Iterator[tuple[int, int, Tensor, nn.Module]]:
         """The first and the end id of each cluster, its vectors and its projection."""
-        for (first, end), vectors, project in zip(self.clusters, self.tables, self.projects, strict=True):
+        for (first, end), vectors, project in zip(
+            self.clusters, self.tables, self.projects, strict=True
+        ):
             assert isinstance(vectors, nn.Embedding)
             yield first, end, vectors.weight, project
 
@@ -219,7 +231,9 @@ class Characters(Embedding):
     reads_bytes = True
     scale = 1.0  # what comes from a projection is wide enough
 
-    def __init__(self, vocab: int, dim: int, width: int, byte_dim: int, word_dropout: float) -> None:
+    def __init__(
+        self, vocab: int, dim: int, width: int, byte_dim: int, word_dropout: float
+    ) -> None:
         super().__init__()
         if min(width, byte_dim) < 1 or not 0 <= word_dropout < 1:
             got = f"{byte_dim}, {width} and {word_dropout}"
@@ -260,11 +274,20 @@ class Characters(Embedding):
         return F.embedding(back, self.feature(different)).unflatten(0, bytes.shape[:2])
 
 
-@table.add("characters-cnn", paper="Kim et al. 2016; Ma & Hovy 2016", example={"byte_dim": 4, "filters": 3})
+@table.add(
+    "characters-cnn", paper="Kim et al. 2016; Ma & Hovy 2016", example={"byte_dim": 4, "filters": 3}
+)
 class CharacterCnn(Characters):
     """The word's vector and, of each filter over 2 to 5 bytes, the largest answer in the word: max_n relu(w · bytes_(n…n+k) + b)."""
 
-    def __init__(self, vocab: int, dim: int, byte_dim: Width = 32, filters: Width = 32, word_dropout: Share = 0.0) -> None:
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        byte_dim: Width = 32,
+        filters: Width = 32,
+        word_dropout: Share = 0.0,
+    ) -> None:
         super().__init__(vocab, dim, len(WIDTHS) * filters, byte_dim, word_dropout)
         self.filters = nn.ModuleList(nn.Conv1d(byte_dim, filters, width) for width in WIDTHS)
 
@@ -283,7 +306,14 @@ class CharacterCnn(Characters):
 class CharacterRnn(Characters):
     """The word's vector and the two last states of a bidirectional LSTM over its bytes."""
 
-    def __init__(self, vocab: int, dim: int, byte_dim: Width = 32, hidden: Width = 64, word_dropout: Share = 0.0) -> None:
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        byte_dim: Width = 32,
+        hidden: Width = 64,
+        word_dropout: Share = 0.0,
+    ) -> None:
         super().__init__(vocab, dim, 2 * hidden, byte_dim, word_dropout)
         self.reader = Bidirectional(Lstm, byte_dim, hidden)
 

@@ -43,14 +43,27 @@ class EncoderCell(Cell):
     """GLU; relu(W x) + relu(conv 3×1), normed, into a separable conv 9×1; attention; MLP. Branches of half the width fill up with 0."""
 
     def __init__(
-        self, dim: int, hidden: int, dropout: float, residual: Callable[[], Residual], make_mixer: Callable[..., Mixer]
+        self,
+        dim: int,
+        hidden: int,
+        dropout: float,
+        residual: Callable[[], Residual],
+        make_mixer: Callable[..., Mixer],
     ) -> None:
         super().__init__()
         self.dim, self.hidden, self.dropout = dim, hidden, nn.Dropout(dropout)
-        self.gated, self.left, self.norm = nn.Linear(dim, 2 * dim), nn.Linear(dim, hidden), nn.LayerNorm(hidden)
+        self.gated, self.left, self.norm = (
+            nn.Linear(dim, 2 * dim),
+            nn.Linear(dim, hidden),
+            nn.LayerNorm(hidden),
+        )
         half = max(dim // 2, 1)
         self.mixers = nn.ModuleList(
-            [FullConvolution(dim, min(half, hidden), 3), SeparableConvolution(hidden, half, 9), make_mixer()]
+            [
+                FullConvolution(dim, min(half, hidden), 3),
+                SeparableConvolution(hidden, half, 9),
+                make_mixer(),
+            ]
         )
         self.readers = nn.ModuleList()
         self.feedforward = MLP(dim, hidden, dropout)
@@ -61,7 +74,9 @@ class EncoderCell(Cell):
     def forward(self, x: Tensor, mix: Apply, read: Apply) -> Tensor:
         def branches(y: Tensor) -> Tensor:
             left, right = self.dropout(self.left(y).relu()), self.dropout(mix(0, y).relu())
-            return widen(self.dropout(mix(1, self.norm(left + widen(right, self.hidden)))), self.dim)
+            return widen(
+                self.dropout(mix(1, self.norm(left + widen(right, self.hidden)))), self.dim
+            )
 
         gate, convolve, attend, last = self.around
         x = gate(x, lambda y: F.glu(self.gated(y)))
@@ -86,12 +101,24 @@ class DecoderCell(Cell):
     ) -> None:
         super().__init__()
         self.dim, self.dropout, self.norm = dim, nn.Dropout(dropout), nn.LayerNorm(2 * dim)
-        wide, narrow = SeparableConvolution(dim, 2 * dim, 11), SeparableConvolution(dim, max(dim // 2, 1), 7)
-        self.mixers = nn.ModuleList([make_mixer(2), wide, narrow, SeparableConvolution(2 * dim, dim, 7), make_mixer()])
+        wide, narrow = (
+            SeparableConvolution(dim, 2 * dim, 11),
+            SeparableConvolution(dim, max(dim // 2, 1), 7),
+        )
+        self.mixers = nn.ModuleList(
+            [make_mixer(2), wide, narrow, SeparableConvolution(2 * dim, dim, 7), make_mixer()]
+        )
         self.readers = nn.ModuleList([make_cross(), make_cross()])
         self.feedforward = MLP(dim, hidden, dropout, Choice(Swish))
         first = [self.mixers[0], self.readers[0]]
-        self.put(residual, first, self.mixers[1:4], [self.mixers[4]], [self.readers[1]], [self.feedforward])
+        self.put(
+            residual,
+            first,
+            self.mixers[1:4],
+            [self.mixers[4]],
+            [self.readers[1]],
+            [self.feedforward],
+        )
 
     def forward(self, x: Tensor, mix: Apply, read: Apply) -> Tensor:
         def branches(y: Tensor) -> Tensor:
@@ -119,7 +146,10 @@ class CellCache(Cache):
         self.mixers, self.memories = mixers, memories
 
     def reorder(self, rows: Tensor) -> CellCache:
-        return CellCache([one.reorder(rows) for one in self.mixers], [reordered(one, rows) for one in self.memories])
+        return CellCache(
+            [one.reorder(rows) for one in self.mixers],
+            [reordered(one, rows) for one in self.memories],
+        )
 
 
 @table.add("evolved", paper="So et al. 2019")
@@ -183,7 +213,12 @@ class EvolvedBlock(Block):
         return CellCache([mixer.start(x) for mixer in self.cell.mixers], self.memories(memory))
 
     def step(  # type: ignore[override]
-        self, x: Tensor, cache: CellCache, mask: Mask | None, memory_mask: Mask | None, positions: Positions
+        self,
+        x: Tensor,
+        cache: CellCache,
+        mask: Mask | None,
+        memory_mask: Mask | None,
+        positions: Positions,
     ) -> tuple[Tensor, CellCache]:
         after = list(cache.mixers)
         first = positions.j.shape[-1] - x.shape[1]

@@ -13,7 +13,9 @@ from ..registry import Table
 from ..settings import Range
 from . import norms
 
-table: Table[type[FeatureAttention]] = Table("feature-attention", "feature attention", facts=("dim",))
+table: Table[type[FeatureAttention]] = Table(
+    "feature-attention", "feature attention", facts=("dim",)
+)
 Reduction = Annotated[int, Range(1, 1024)]
 
 
@@ -70,16 +72,26 @@ class SqueezeExcite(FeatureAttention):
 class Cbam(FeatureAttention):
     """y = x · σ(f(mean x) + f(max x)) per channel, f(s) = W₂ relu(W₁ s); then y · σ(norm(conv [mean y; max y])) per position, over channels."""
 
-    def __init__(self, dim: int, reduction: Reduction = 16, width: Annotated[int, Range(1, 31)] = 7) -> None:
+    def __init__(
+        self, dim: int, reduction: Reduction = 16, width: Annotated[int, Range(1, 31)] = 7
+    ) -> None:
         super().__init__()
         if width % 2 == 0:
-            raise SaccadeError(f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}")
+            raise SaccadeError(
+                f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}"
+            )
         self.squeeze = ChannelMLP(dim, reduction, bias=False)
-        self.convolution, self.norm = nn.Conv2d(2, 1, width, padding=width // 2, bias=False), norms.BatchNorm(1)
+        self.convolution, self.norm = (
+            nn.Conv2d(2, 1, width, padding=width // 2, bias=False),
+            norms.BatchNorm(1),
+        )
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
         channels = self.of_channels(x)
-        return {"channels": channels, "positions": self.of_positions(x * channels[:, :, None, None].to(x.dtype))}
+        return {
+            "channels": channels,
+            "positions": self.of_positions(x * channels[:, :, None, None].to(x.dtype)),
+        }
 
     def of_channels(self, x: Tensor) -> Tensor:
         return (self.squeeze(x.mean((2, 3))) + self.squeeze(x.amax((2, 3)))).sigmoid()
@@ -100,7 +112,11 @@ def feature_weights(model: nn.Module, images: Tensor) -> dict[str, dict[str, Ten
     training, handles = model.training, []
 
     def look(path: str, layer: FeatureAttention) -> None:
-        handles.append(layer.register_forward_pre_hook(lambda _, inputs: found.update({path: layer.weights(inputs[0])})))
+        handles.append(
+            layer.register_forward_pre_hook(
+                lambda _, inputs: found.update({path: layer.weights(inputs[0])})
+            )
+        )
 
     for path, module in model.named_modules():
         if isinstance(module, FeatureAttention) and not isinstance(module, NoFeatureAttention):

@@ -29,9 +29,15 @@ class Activation(nn.Module):
         return self.function(x)
 
 
-def add_activation(name: str, function: Callable[[Tensor], Tensor], formula: str, paper: str = "") -> type[Activation]:
+def add_activation(
+    name: str, function: Callable[[Tensor], Tensor], formula: str, paper: str = ""
+) -> type[Activation]:
     """A class of the table, with the formula as its docstring."""
-    made = type(name.title(), (Activation,), {"function": staticmethod(function), "__doc__": formula, "__module__": __name__})
+    made = type(
+        name.title(),
+        (Activation,),
+        {"function": staticmethod(function), "__doc__": formula, "__module__": __name__},
+    )
     activations.add(name, paper)(made)
     return made
 
@@ -51,11 +57,18 @@ class Gelu(nn.Module):
         return F.gelu(x, approximate=self.approximate)
 
 
-Swish = add_activation("swish", F.silu, "x σ(x), with σ(x) = 1 / (1 + exp(−x))", "Ramachandran et al. 2017")
+Swish = add_activation(
+    "swish", F.silu, "x σ(x), with σ(x) = 1 / (1 + exp(−x))", "Ramachandran et al. 2017"
+)
 Sigmoid = add_activation("sigmoid", torch.sigmoid, "σ(x) = 1 / (1 + exp(−x))")
-Elu = add_activation("elu", F.elu, "x where it is positive, exp(x) − 1 elsewhere", "Clevert et al. 2016")
+Elu = add_activation(
+    "elu", F.elu, "x where it is positive, exp(x) − 1 elsewhere", "Clevert et al. 2016"
+)
 Selu = add_activation(
-    "selu", F.selu, "λ x where it is positive, λ α (exp(x) − 1) elsewhere; λ ≈ 1.0507, α ≈ 1.6733", "Klambauer et al. 2017"
+    "selu",
+    F.selu,
+    "λ x where it is positive, λ α (exp(x) − 1) elsewhere; λ ≈ 1.0507, α ≈ 1.6733",
+    "Klambauer et al. 2017",
 )
 
 
@@ -74,7 +87,9 @@ class Celu(nn.Module):
 Softplus = add_activation("softplus", F.softplus, "log(1 + exp(x))", "Dugas et al. 2001")
 Linear = add_activation("linear", lambda x: x, "x, as it is")
 RELU = Choice(Relu)
-Activating = Annotated[Callable[..., nn.Module] | str, activations]  # a class or a name; in a recipe a name
+Activating = Annotated[
+    Callable[..., nn.Module] | str, activations
+]  # a class or a name; in a recipe a name
 
 
 def activation_of(given: Callable[..., nn.Module] | str) -> nn.Module:
@@ -86,7 +101,9 @@ def activation_of(given: Callable[..., nn.Module] | str) -> nn.Module:
     except TypeError:
         made = None
     if not isinstance(made, nn.Module):
-        raise SaccadeError(f"expected an activation, got {given!r}; pass a name such as 'gelu', or a class such as torch.nn.GELU")
+        raise SaccadeError(
+            f"expected an activation, got {given!r}; pass a name such as 'gelu', or a class such as torch.nn.GELU"
+        )
     return made
 
 
@@ -102,7 +119,14 @@ def initialize(*layers: nn.Linear) -> None:
 class MLP(nn.Module):
     """W₂ activation(W₁ x + b₁) + b₂"""
 
-    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, activation: Activating = RELU, bias: bool = True) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        dropout: float = 0.0,
+        activation: Activating = RELU,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(dim, hidden, bias), nn.Linear(hidden, dim, bias)
         self.activation, self.dropout = activation_of(activation), Dropout(dropout)
@@ -145,7 +169,9 @@ for name, gate, formula, paper in (
     ("SwiGLU", Swish, "W₂ (swish(W₁ x) ∘ V x)", "Shazeer 2020"),
     ("LiGLU", Linear, "W₂ (W₁ x ∘ V x)", "Shazeer 2020 (bilinear); Mnih & Hinton 2007"),
 ):
-    table.add(name.lower(), paper)(type(name, (Gated,), {"gate": gate, "__doc__": formula, "__module__": __name__}))
+    table.add(name.lower(), paper)(
+        type(name, (Gated,), {"gate": gate, "__doc__": formula, "__module__": __name__})
+    )
 
 
 @table.add("geglu", paper="Shazeer 2020")
@@ -154,12 +180,18 @@ class GeGLU(Gated):
 
     gate = Gelu
 
-    def __init__(self, dim: int, hidden: int, dropout: float = 0.0, bias: bool = True, tanh: bool = False) -> None:
+    def __init__(
+        self, dim: int, hidden: int, dropout: float = 0.0, bias: bool = True, tanh: bool = False
+    ) -> None:
         super().__init__(dim, hidden, dropout, bias)
         self.activation = Gelu(tanh)
 
 
-@table.add("experts", paper="Shazeer et al. 2017; Fedus et al. 2021 (Switch)", example={"count": 3, "top": 2})
+@table.add(
+    "experts",
+    paper="Shazeer et al. 2017; Fedus et al. 2021 (Switch)",
+    example={"count": 3, "top": 2},
+)
 class Experts(nn.Module):
     """Σ of the `top` likeliest of `count` MLPs, each weighted by the router's probability p = softmax(W x).
 
@@ -193,12 +225,16 @@ class Experts(nn.Module):
         if top > count:
             raise SaccadeError(f"top must be at most count, got {top} of {count} experts")
         if every > depth:
-            raise SaccadeError(f"every={every} leaves no block with experts among {depth}; choose at most {depth}")
+            raise SaccadeError(
+                f"every={every} leaves no block with experts among {depth}; choose at most {depth}"
+            )
         self.dense = None if (n + 1) % every == 0 else MLP(dim, hidden, dropout, activation, bias)
         if self.dense is not None:
             return
         if threshold is not None and top == 1:
-            raise SaccadeError(f"threshold={threshold} is for choices after the first, and top is 1; leave it out")
+            raise SaccadeError(
+                f"threshold={threshold} is for choices after the first, and top is 1; leave it out"
+            )
         self.count, self.top, self.capacity, self.balance = count, top, capacity, balance
         self.jitter, self.threshold, hidden = jitter, threshold, expert_hidden or hidden
         self.router = nn.Linear(dim, count, bias=False)
@@ -218,7 +254,9 @@ class Experts(nn.Module):
         tokens = x.flatten(0, -2)  # T dim
         gates, chosen, cost = self.route(tokens)
         even = self.training or x.is_meta  # on `meta` there are no choices to read
-        output = (self.within_capacity if even else self.all_tokens)(tokens, gates.to(x.dtype), chosen).view_as(x)
+        output = (self.within_capacity if even else self.all_tokens)(
+            tokens, gates.to(x.dtype), chosen
+        ).view_as(x)
         return output if cost is None else leave(output, "balance", cost)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -252,14 +290,20 @@ class Experts(nn.Module):
         """Sizes that depend on no number: for compiled and captured updates."""
         size = min(math.ceil(self.capacity * self.top * len(tokens) / self.count), len(tokens))
         used = gates.t().flatten() > 0  # what `threshold` left
-        wanted = self.one_hot(chosen.t().flatten()) * used.unsqueeze(-1)  # (top T) E: first choices before second ones
+        wanted = self.one_hot(chosen.t().flatten()) * used.unsqueeze(
+            -1
+        )  # (top T) E: first choices before second ones
         rank = ((wanted.cumsum(0) - 1) * wanted).sum(-1)  # how many came to the same expert before
         fits = used & (rank < size)
-        slot = torch.where(fits, chosen.t().flatten() * size + rank, self.count * size)  # the last slot takes what is left over
+        slot = torch.where(
+            fits, chosen.t().flatten() * size + rank, self.count * size
+        )  # the last slot takes what is left over
         rows = tokens.repeat(self.top, 1)
         taken = tokens.new_zeros(self.count * size + 1, tokens.shape[1]).index_copy(0, slot, rows)
         made = self.expert(taken[:-1].unflatten(0, (self.count, size)), slice(None)).flatten(0, 1)
-        made = torch.cat([made, made.new_zeros(1, made.shape[1])])  # autocast may have changed the type
+        made = torch.cat(
+            [made, made.new_zeros(1, made.shape[1])]
+        )  # autocast may have changed the type
         found = made[slot] * (gates.t().reshape(-1) * fits).unsqueeze(-1)
         return found.unflatten(0, (self.top, -1)).sum(0)
 
@@ -269,5 +313,7 @@ class Experts(nn.Module):
             at, rank = (chosen == n).nonzero(as_tuple=True)
             if len(at):
                 made = self.expert(tokens[at], n)
-                output = output.index_add(0, at, (made * gates[at, rank].unsqueeze(-1)).to(output.dtype))
+                output = output.index_add(
+                    0, at, (made * gates[at, rank].unsqueeze(-1)).to(output.dtype)
+                )
         return output

@@ -40,7 +40,9 @@ class FunnelStack(Stack):
         parts: Annotated[int, Range(2, 16)] = 2,
     ) -> None:
         if parts > depth:
-            raise SaccadeError(f"stack.parts is {parts}, and there are {depth} blocks; choose at most one part per block")
+            raise SaccadeError(
+                f"stack.parts is {parts}, and there are {depth} blocks; choose at most one part per block"
+            )
         super().__init__(block, depth, norm)
         self.parts, self.role = parts, role
         each, more = divmod(depth, parts + (role == "alone"))
@@ -49,8 +51,14 @@ class FunnelStack(Stack):
         self.heads = int(getattr(self.block(0).mixer, "heads", 1))
         for one in (self.block(n) for n in first):
             mixer = one.mixer
-            if not one.takes_keys or not isinstance(mixer, MultiHeadAttention) or overrides(mixer, "mix", MultiHeadAttention):
-                raise SaccadeError("stack=funnel pools the queries of attention; choose mixer=attention and block=standard")
+            if (
+                not one.takes_keys
+                or not isinstance(mixer, MultiHeadAttention)
+                or overrides(mixer, "mix", MultiHeadAttention)
+            ):
+                raise SaccadeError(
+                    "stack=funnel pools the queries of attention; choose mixer=attention and block=standard"
+                )
             if mixer.mechanism.mask.compares_positions or mixer.mechanism.mask.computed:
                 raise SaccadeError(
                     "stack=funnel has queries at every second position, which model.mask cannot count; leave it out"
@@ -75,8 +83,14 @@ class FunnelStack(Stack):
         at = Positions.line(size, size, x.device) if positions is None else positions
         causal, real = direction_and_real(mask, x, "a funnel", "stack=plain")
         if causal:
-            raise SaccadeError("a funnel pools later positions with earlier ones, and the mask is causal; use stack=plain")
-        lengths = torch.full((x.shape[0],), size, device=x.device) if real is None else real.expand(x.shape[0], -1).sum(-1)
+            raise SaccadeError(
+                "a funnel pools later positions with earlier ones, and the mask is causal; use stack=plain"
+            )
+        lengths = (
+            torch.full((x.shape[0],), size, device=x.device)
+            if real is None
+            else real.expand(x.shape[0], -1).sum(-1)
+        )
         whole, first, n = (mask, at), x, 0
         for part, blocks in enumerate(self.sizes):
             if part == self.parts:
@@ -85,18 +99,26 @@ class FunnelStack(Stack):
             for k in range(blocks):
                 if k == 0 and 0 < part < self.parts:
                     x, at, lengths = self.pooled(self.block(n), x, at, lengths)
-                    mask = padding(lengths).prepare(x.shape[0], self.heads, x.shape[1], x.shape[1], x.device)
+                    mask = padding(lengths).prepare(
+                        x.shape[0], self.heads, x.shape[1], x.shape[1], x.device
+                    )
                 else:
                     x = self.block(n)(x, mask, None, None, at)
                 n += 1
             first = x if part == 0 else first
         return self.norm(x)
 
-    def pooled(self, block: Block, x: Tensor, at: Positions, lengths: Tensor) -> tuple[Tensor, Positions, Tensor]:
+    def pooled(
+        self, block: Block, x: Tensor, at: Positions, lengths: Tensor
+    ) -> tuple[Tensor, Positions, Tensor]:
         """Half as many positions, their own positions, and how many of them are real."""
         shorter = pool(x, lengths)
-        to_all = Positions(at.i[..., ::2], at.j, None if at.relation is None else at.relation[:, ::2])
-        mask = padding(lengths).prepare(x.shape[0], self.heads, shorter.shape[1], x.shape[1], x.device)
+        to_all = Positions(
+            at.i[..., ::2], at.j, None if at.relation is None else at.relation[:, ::2]
+        )
+        mask = padding(lengths).prepare(
+            x.shape[0], self.heads, shorter.shape[1], x.shape[1], x.device
+        )
         relation = None if to_all.relation is None else to_all.relation[:, :, ::2]
         made = block(shorter, mask, None, None, to_all, keys=x)
         return made, Positions(to_all.i, at.j[..., ::2], relation), (lengths + 1) // 2
@@ -104,6 +126,13 @@ class FunnelStack(Stack):
 
 def pool(x: Tensor, lengths: Tensor) -> Tensor:
     """The mean of positions 0 and 1, 2 and 3 …, of the real ones (the first `lengths` of each row): B N dim → B ⌈N/2⌉ dim."""
-    real = (torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(-1)).unsqueeze(-1).to(x.dtype)
-    sums, counts = (F.pad(one, (0, 0, 0, x.shape[1] % 2)).unflatten(1, (-1, 2)).sum(2) for one in (x * real, real))
+    real = (
+        (torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(-1))
+        .unsqueeze(-1)
+        .to(x.dtype)
+    )
+    sums, counts = (
+        F.pad(one, (0, 0, 0, x.shape[1] % 2)).unflatten(1, (-1, 2)).sum(2)
+        for one in (x * real, real)
+    )
     return sums / counts.clamp_min(1)

@@ -50,7 +50,9 @@ class GraphConvolution(Mixer):
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         edges = neighbors(x, mask).to(x.dtype)
         degree = edges.sum(-1).clamp_min(1).rsqrt()
-        mixed = degree.unsqueeze(-1) * (edges @ (degree.unsqueeze(-1) * F.linear(x, self.project.weight)))
+        mixed = degree.unsqueeze(-1) * (
+            edges @ (degree.unsqueeze(-1) * F.linear(x, self.project.weight))
+        )
         return mixed + self.project.bias
 
 
@@ -61,12 +63,18 @@ class GraphAttention(Site, Mixer):
     causal = False
 
     def __init__(
-        self, dim: int, heads: int = 8, make_mechanism: Callable[[Score | None], Mechanism] | None = None, dropout: float = 0.0
+        self,
+        dim: int,
+        heads: int = 8,
+        make_mechanism: Callable[[Score | None], Mechanism] | None = None,
+        dropout: float = 0.0,
     ) -> None:
         """`make_mechanism` makes the mechanism of the settings with this layer's score."""
         super().__init__()
         if heads < 1 or dim % heads:
-            raise SaccadeError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it")
+            raise SaccadeError(
+                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it"
+            )
         self.heads, self.width, self.dropout = heads, dim // heads, dropout
         score = GraphScore(self.width, self.width, heads)
         self.mechanism = Mechanism(score) if make_mechanism is None else make_mechanism(score)
@@ -94,13 +102,22 @@ class MessagePassing(Mixer):
     causal = False
 
     def __init__(
-        self, dim: int, aggregate: Annotated[str, AGGREGATES] = "sum", kinds: Annotated[int, Range(0, 65536)] = 0
+        self,
+        dim: int,
+        aggregate: Annotated[str, AGGREGATES] = "sum",
+        kinds: Annotated[int, Range(0, 65536)] = 0,
     ) -> None:
         super().__init__()
         if aggregate not in AGGREGATES:
-            raise SaccadeError(f"expected an aggregate of {', '.join(AGGREGATES)}, got {aggregate!r}; choose one of these")
+            raise SaccadeError(
+                f"expected an aggregate of {', '.join(AGGREGATES)}, got {aggregate!r}; choose one of these"
+            )
         self.aggregate, self.needs_relation = aggregate, kinds > 0
-        self.own, self.other, self.update = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False), nn.Linear(2 * dim, dim)
+        self.own, self.other, self.update = (
+            nn.Linear(dim, dim),
+            nn.Linear(dim, dim, bias=False),
+            nn.Linear(2 * dim, dim),
+        )
         self.edges = drawn(kinds + 1, dim, std=0.02) if kinds else None
         initialize(self.own, self.other, self.update)
 
@@ -109,8 +126,12 @@ class MessagePassing(Mixer):
         messages = self.own(x).unsqueeze(2) + self.other(x).unsqueeze(1)  # B N N D
         if self.edges is not None:
             if positions is None or positions.relation is None:
-                raise SaccadeError("messages along kinds of edges need these; pass `Positions.line(N, N, relation=kinds)`")
-            messages = messages + self.edges.to(x.dtype)[positions.relation.clamp(0, len(self.edges) - 1)]
+                raise SaccadeError(
+                    "messages along kinds of edges need these; pass `Positions.line(N, N, relation=kinds)`"
+                )
+            messages = (
+                messages + self.edges.to(x.dtype)[positions.relation.clamp(0, len(self.edges) - 1)]
+            )
         messages = F.relu(messages) * there
         if self.aggregate == "max":  # 0 where nobody is a neighbor is never above a message
             found = messages.amax(2)
@@ -128,7 +149,9 @@ class Links(NamedTuple):
 
     def total(self, messages: Tensor) -> Tensor:
         """The sum of the messages (E …) that arrive at each node, M …"""
-        return messages.new_zeros(self.nodes, *messages.shape[1:]).index_add(0, self.target, messages)
+        return messages.new_zeros(self.nodes, *messages.shape[1:]).index_add(
+            0, self.target, messages
+        )
 
 
 def glorot(weight: Tensor, outputs: int) -> None:
@@ -169,10 +192,14 @@ class AttendLinks(nn.Module):
         """`dropout` is that of the attention weights."""
         super().__init__()
         if not last and width % heads:
-            raise SaccadeError(f"the width must be a multiple of heads, got {width} and {heads}; choose heads that divide it")
+            raise SaccadeError(
+                f"the width must be a multiple of heads, got {width} and {heads}; choose heads that divide it"
+            )
         self.heads, self.last, self.dropout = (last_heads if last else heads), last, dropout
         self.width = width if last else width // heads
-        self.a_own, self.a_other = (nn.Parameter(torch.empty(self.heads, self.width, 1)) for _ in range(2))
+        self.a_own, self.a_other = (
+            nn.Parameter(torch.empty(self.heads, self.width, 1)) for _ in range(2)
+        )
         self.bias = nn.Parameter(torch.zeros(width))
         glorot(self.a_own, 1)
         glorot(self.a_other, 1)
@@ -180,7 +207,9 @@ class AttendLinks(nn.Module):
     def forward(self, h: Tensor, links: Links) -> Tensor:
         """What is read of each node, M heads D → M width"""
         own, other = ((h * a[..., 0]).sum(-1) for a in (self.a_own, self.a_other))  # M H
-        scores = F.leaky_relu(own.index_select(0, links.target) + other.index_select(0, links.source), SLOPE)  # E H
+        scores = F.leaky_relu(
+            own.index_select(0, links.target) + other.index_select(0, links.source), SLOPE
+        )  # E H
         weights = F.dropout(self.softmax(scores, links), self.dropout, self.training)
         found = links.total(weights.unsqueeze(-1) * h.index_select(0, links.source))
         return (found.mean(1) if self.last else found.flatten(1)) + self.bias

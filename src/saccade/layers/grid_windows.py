@@ -69,7 +69,13 @@ class Windows(Positions):
         (rows, columns), (more_rows, more_columns), size = self.grid, self.padded, self.size
         x = F.pad(x.unflatten(1, self.grid), (0, 0, 0, more_columns - columns, 0, more_rows - rows))
         x = x.roll((-shift, -shift), (1, 2)) if shift else x
-        return x.unflatten(2, (-1, size)).unflatten(1, (-1, size)).transpose(2, 3).flatten(3, 4).flatten(0, 2)
+        return (
+            x.unflatten(2, (-1, size))
+            .unflatten(1, (-1, size))
+            .transpose(2, 3)
+            .flatten(3, 4)
+            .flatten(0, 2)
+        )
 
     def join(self, x: Tensor, shift: int) -> Tensor:
         """(B W) S² D → B N D"""
@@ -85,7 +91,9 @@ class Windows(Positions):
         numbers = torch.arange(1, count + 1, device=weights.device).view(1, -1, 1)  # 0 is padding
         at = self.divide(numbers, self.shift if shifted else 0).squeeze(-1)
         made = weights.new_zeros(len(weights) // len(at), weights.shape[1], count + 1, count + 1)
-        made[:, :, at.unsqueeze(2), at.unsqueeze(1)] = weights.unflatten(0, (-1, len(at))).transpose(1, 2)
+        made[:, :, at.unsqueeze(2), at.unsqueeze(1)] = weights.unflatten(
+            0, (-1, len(at))
+        ).transpose(1, 2)
         return made[..., 1:, 1:]
 
 
@@ -94,7 +102,14 @@ class WindowAttention(MultiHeadAttention):
 
     causal = False
 
-    def __init__(self, dim: int, heads: int, mechanism: Mechanism, dropout: float = 0.0, shifted: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        mechanism: Mechanism,
+        dropout: float = 0.0,
+        shifted: bool = False,
+    ) -> None:
         super().__init__(dim, heads, mechanism=mechanism, dropout=dropout)
         self.shifted = shifted
 
@@ -102,4 +117,6 @@ class WindowAttention(MultiHeadAttention):
         """x: B N dim; `positions` are `Windows`, and `mask` is theirs."""
         assert isinstance(positions, Windows), "the grid is not known"
         shift = positions.shift if self.shifted else 0
-        return positions.join(super().mix(positions.divide(x, shift), mask if shift else None, positions), shift)
+        return positions.join(
+            super().mix(positions.divide(x, shift), mask if shift else None, positions), shift
+        )

@@ -17,7 +17,9 @@ from ..registry import Table
 from ..settings import Range
 from . import norms
 
-table: Table[type[GroupConvolution]] = Table("group-convolutions", "group convolution", facts=("dim_in", "dim_out", "lifts"))
+table: Table[type[GroupConvolution]] = Table(
+    "group-convolutions", "group convolution", facts=("dim_in", "dim_out", "lifts")
+)
 Element = tuple[int, int]  # quarter turns counterclockwise, after a mirroring or none
 
 
@@ -37,17 +39,32 @@ class GroupConvolution(nn.Module):
 
     elements: ClassVar[tuple[Element, ...]]
 
-    def __init__(self, dim_in: int, dim_out: int, lifts: bool = False, width: Annotated[int, Range(1, 31)] = 3) -> None:
+    def __init__(
+        self,
+        dim_in: int,
+        dim_out: int,
+        lifts: bool = False,
+        width: Annotated[int, Range(1, 31)] = 3,
+    ) -> None:
         """From `dim_in` fields (channels of a picture, where it lifts) to `dim_out` fields."""
         super().__init__()
         if width % 2 == 0:
-            raise SaccadeError(f"expected an odd width of a group convolution, got {width}; choose {width - 1} or {width + 1}")
+            raise SaccadeError(
+                f"expected an odd width of a group convolution, got {width}; choose {width - 1} or {width + 1}"
+            )
         count = len(self.elements)
-        self.weight = nn.Parameter(torch.empty(dim_out, dim_in, 1 if lifts else count, width, width))
+        self.weight = nn.Parameter(
+            torch.empty(dim_out, dim_in, 1 if lifts else count, width, width)
+        )
         self.bias = nn.Parameter(torch.zeros(dim_out))
         nn.init.kaiming_normal_(self.weight.view(dim_out, -1, width, width), nonlinearity="relu")
-        inverse = {g: next(h for h in self.elements if compose(g, h) == (0, 0)) for g in self.elements}
-        self.sources = [[self.elements.index(compose(inverse[g], h)) for h in self.elements] for g in self.elements]
+        inverse = {
+            g: next(h for h in self.elements if compose(g, h) == (0, 0)) for g in self.elements
+        }
+        self.sources = [
+            [self.elements.index(compose(inverse[g], h)) for h in self.elements]
+            for g in self.elements
+        ]
 
     def kernel(self) -> Tensor:
         """All filters in all orientations: (F'·G) (F·G) K K."""

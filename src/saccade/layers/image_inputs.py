@@ -15,7 +15,9 @@ from ..registry import Table
 from . import norms
 from .dropouts import Dropout
 
-table: Table[type[nn.Module]] = Table("grid-embeddings", "grid embedding", facts=("dim", "rows", "columns"))
+table: Table[type[nn.Module]] = Table(
+    "grid-embeddings", "grid embedding", facts=("dim", "rows", "columns")
+)
 
 
 @table.add("none")
@@ -39,7 +41,9 @@ class LearnedGrid(nn.Module):
         """x: B D R C"""
         vectors = self.vectors.T.unflatten(1, self.size)
         if x.shape[2:] != self.size:
-            vectors = F.interpolate(vectors.unsqueeze(0), x.shape[2:], mode="bicubic", align_corners=False)[0]
+            vectors = F.interpolate(
+                vectors.unsqueeze(0), x.shape[2:], mode="bicubic", align_corners=False
+            )[0]
         return x + vectors.to(x.dtype)
 
 
@@ -50,13 +54,20 @@ class SinusoidalGrid(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         if dim % 4:
-            raise SaccadeError(f"sinusoids of rows and columns need a width that 4 divides, got {dim}; change model.dim")
+            raise SaccadeError(
+                f"sinusoids of rows and columns need a width that 4 divides, got {dim}; change model.dim"
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """x: B D R C"""
         half, (rows, columns) = x.shape[1] // 2, x.shape[2:]
-        down, across = (sinusoid(torch.arange(count, device=x.device), half, dtype=x.dtype).T for count in (rows, columns))
-        return x + torch.cat([down.unsqueeze(2).expand(-1, -1, columns), across.unsqueeze(1).expand(-1, rows, -1)])
+        down, across = (
+            sinusoid(torch.arange(count, device=x.device), half, dtype=x.dtype).T
+            for count in (rows, columns)
+        )
+        return x + torch.cat(
+            [down.unsqueeze(2).expand(-1, -1, columns), across.unsqueeze(1).expand(-1, rows, -1)]
+        )
 
 
 class Patches(nn.Module):
@@ -79,11 +90,15 @@ class ConvolutionStem(nn.Module):
         halvings = patch.bit_length() - 1
         if patch != 2**halvings or dim % patch:
             wrong = f"model.stem=convolution halves images and doubles widths, got model.patch={patch} and model.dim={dim}"
-            raise SaccadeError(f"{wrong}; choose a patch of 1, 2, 4, 8 … that divides the width, or model.stem=patches")
+            raise SaccadeError(
+                f"{wrong}; choose a patch of 1, 2, 4, 8 … that divides the width, or model.stem=patches"
+            )
         widths = [3, *(dim >> n for n in reversed(range(max(halvings, 1))))]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
-            convolution = nn.Conv2d(before, after, 3, stride=2 if halvings else 1, padding=1, bias=False)
+            convolution = nn.Conv2d(
+                before, after, 3, stride=2 if halvings else 1, padding=1, bias=False
+            )
             layers += [convolution, norms.BatchNorm(after), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.project = nn.Conv2d(dim, dim, 3, padding=1)
@@ -98,9 +113,16 @@ STEMS: dict[str, type[nn.Module]] = {"patches": Patches, "convolution": Convolut
 class Bridge(nn.Module):
     """dropout(grid(norm(W x))): the vectors of an image encoder, B N E, as wide as the model that attends to them, with where they are."""
 
-    def __init__(self, before: int, dim: int, norm: nn.Module, grid: nn.Module, dropout: float = 0.0) -> None:
+    def __init__(
+        self, before: int, dim: int, norm: nn.Module, grid: nn.Module, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        self.project, self.norm, self.grid, self.dropout = nn.Linear(before, dim), norm, grid, Dropout(dropout)
+        self.project, self.norm, self.grid, self.dropout = (
+            nn.Linear(before, dim),
+            norm,
+            grid,
+            Dropout(dropout),
+        )
 
     def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor:
         """`size`: rows and columns of the N positions."""

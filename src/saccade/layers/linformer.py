@@ -38,9 +38,13 @@ class Linformer(MultiHeadAttention):
         dropout: float = 0.0,
         head_width: int | None = None,
     ) -> None:
-        super().__init__(dim, heads, mechanism=mechanism, bias=bias, dropout=dropout, head_width=head_width)
+        super().__init__(
+            dim, heads, mechanism=mechanism, bias=bias, dropout=dropout, head_width=head_width
+        )
         if share not in SHARED:
-            raise SaccadeError(f"expected a share that is one of {', '.join(SHARED)}, got {share!r}; choose one of these")
+            raise SaccadeError(
+                f"expected a share that is one of {', '.join(SHARED)}, got {share!r}; choose one of these"
+            )
         position = self.mechanism.position
         if type(self.mechanism.mask) is not Full or position.biases or position.adds_values:
             wrong = "a linformer has fewer keys than tokens, and model.mask, or a position that adds to scores or values, asks for each"
@@ -48,17 +52,25 @@ class Linformer(MultiHeadAttention):
         planes = heads if share == "none" else 1
         self.max_len = max_len
         self.project_keys = nn.Parameter(torch.empty(planes, k, max_len))
-        self.project_values = self.project_keys if share == "keys-values" else nn.Parameter(torch.empty(planes, k, max_len))
+        self.project_values = (
+            self.project_keys
+            if share == "keys-values"
+            else nn.Parameter(torch.empty(planes, k, max_len))
+        )
         for one in {id(one): one for one in (self.project_keys, self.project_values)}.values():
             nn.init.normal_(one, std=max_len**-0.5)  # a projected key varies as a key does
 
-    def forward(self, x: Tensor, mask: Mask | None = None, positions: Positions | None = None) -> Tensor:  # type: ignore[override]
+    def forward(
+        self, x: Tensor, mask: Mask | None = None, positions: Positions | None = None
+    ) -> Tensor:  # type: ignore[override]
         """x: B N dim"""
         self.check(x, None, mask, positions)
         return self.mix(x, mask, positions)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
-        positions = Positions.line(x.shape[1], x.shape[1], x.device) if positions is None else positions
+        positions = (
+            Positions.line(x.shape[1], x.shape[1], x.device) if positions is None else positions
+        )
         return self.read(x, self.squeeze(x, mask, positions), None, positions)
 
     def squeeze(self, x: Tensor, mask: Mask | None, positions: Positions) -> Ready:
@@ -71,8 +83,13 @@ class Linformer(MultiHeadAttention):
         k, v = self.split(self.k(x), self.heads), self.split(self.v(x), self.heads)
         position = self.mechanism.position
         if type(position) is not NoPosition:
-            k, v = position.encode(k, positions.j, positions), position.encode_values(v, positions.j, positions)
-        to_keys, to_values = (self.columns(matrix, positions) for matrix in (self.project_keys, self.project_values))
+            k, v = (
+                position.encode(k, positions.j, positions),
+                position.encode_values(v, positions.j, positions),
+            )
+        to_keys, to_values = (
+            self.columns(matrix, positions) for matrix in (self.project_keys, self.project_values)
+        )
         if type(keys) is not Full:
             real = keys.dense(x.shape[0], 1, 1, x.shape[1], x.device).transpose(-2, -1)  # B 1 N 1
             k, v = k * real.to(k.dtype), v * real.to(v.dtype)
@@ -86,7 +103,11 @@ class Linformer(MultiHeadAttention):
         return found if positions.j.dim() == 1 else found.movedim(-2, 0)
 
     def start(self, x: Tensor) -> NoReturn:
-        raise SaccadeError("a linformer cannot read position by position; choose mixer=attention for a model that generates")
+        raise SaccadeError(
+            "a linformer cannot read position by position; choose mixer=attention for a model that generates"
+        )
 
-    def step(self, x: Tensor, cache: Any, mask: Mask | None = None, positions: Positions | None = None) -> NoReturn:
+    def step(
+        self, x: Tensor, cache: Any, mask: Mask | None = None, positions: Positions | None = None
+    ) -> NoReturn:
         self.start(x)

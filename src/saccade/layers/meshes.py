@@ -37,7 +37,9 @@ class Mesh(NamedTuple):
         normal, axis = frames_of(vertices, faces)
         angle = angle_in(vertices[source] - vertices[target], axis[target], normal[target])
         carried = align(axis[source], normal[source], normal[target])
-        return cls(len(vertices), source, target, angle, angle_in(carried, axis[target], normal[target]))
+        return cls(
+            len(vertices), source, target, angle, angle_in(carried, axis[target], normal[target])
+        )
 
     def with_frames(self, angles: Tensor) -> Mesh:
         """The same mesh, each frame turned by its own angle (N): another gauge."""
@@ -63,7 +65,9 @@ def frames_of(vertices: Tensor, faces: Tensor) -> tuple[Tensor, Tensor]:
     area = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     normal = torch.zeros_like(vertices).index_add_(0, faces.flatten(), area.repeat_interleave(3, 0))
     normal = nn.functional.normalize(normal, dim=1)
-    first = torch.zeros(len(vertices), dtype=torch.long, device=faces.device).scatter_(0, target.flip(0), source.flip(0))
+    first = torch.zeros(len(vertices), dtype=torch.long, device=faces.device).scatter_(
+        0, target.flip(0), source.flip(0)
+    )
     return normal, flatten_onto(vertices[first] - vertices, normal)
 
 
@@ -76,19 +80,31 @@ def components(vectors: Tensor, vertices: Tensor, faces: Tensor, angles: Tensor)
 
 
 def check_faces(vertices: Tensor, faces: Tensor) -> None:
-    if vertices.dim() != 2 or vertices.shape[1] != 3 or faces.dim() != 2 or faces.shape[1] != 3 or not len(faces):
+    if (
+        vertices.dim() != 2
+        or vertices.shape[1] != 3
+        or faces.dim() != 2
+        or faces.shape[1] != 3
+        or not len(faces)
+    ):
         got = f"got {tuple(vertices.shape)} and {tuple(faces.shape)}"
         raise SaccadeError(
             f"expected vertices (N × 3) and triangles (F × 3), {got}; pass points in space and three numbers per face"
         )
     if len(faces) > LARGEST // 6:
-        raise SaccadeError(f"expected at most {LARGEST // 6:,} triangles, got {len(faces):,}; simplify the mesh")
+        raise SaccadeError(
+            f"expected at most {LARGEST // 6:,} triangles, got {len(faces):,}; simplify the mesh"
+        )
     used = torch.zeros(len(vertices), dtype=torch.bool)
     if int(faces.min()) < 0 or int(faces.max()) >= len(vertices):
-        raise SaccadeError(f"expected numbers of vertices from 0 to {len(vertices) - 1} in faces; count them from 0")
+        raise SaccadeError(
+            f"expected numbers of vertices from 0 to {len(vertices) - 1} in faces; count them from 0"
+        )
     used[faces.flatten()] = True
     if not used.all():
-        raise SaccadeError(f"vertex {int((~used).nonzero()[0])} is in no face, so it has no tangent plane; leave it out")
+        raise SaccadeError(
+            f"vertex {int((~used).nonzero()[0])} is in no face, so it has no tangent plane; leave it out"
+        )
 
 
 def flatten_onto(x: Tensor, normal: Tensor) -> Tensor:
@@ -123,22 +139,40 @@ class MeshConvolution(nn.Module):
         super().__init__()
         self.orders = orders
         self.own = weight(orders, dim, dim)
-        self.direct, self.mirrored = weight(orders, orders, dim, dim), weight(orders, orders, dim, dim)
+        self.direct, self.mirrored = (
+            weight(orders, orders, dim, dim),
+            weight(orders, orders, dim, dim),
+        )
 
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         """B N orders C complex → the same; order 0 is real."""
         order = torch.arange(self.orders, device=x.device)
         carry = wave(mesh.transport, order).mT  # E 1 n
-        turns = wave(mesh.angle, torch.arange(1 - self.orders, 2 * self.orders, device=x.device))[..., 0]
-        difference, total = (turns[:, (order[:, None] + sign * order) + self.orders - 1] for sign in (-1, 1))  # E m n
-        direct, mirrored = (torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored))
-        messages = along_edges(difference * carry, torch.einsum("mnoc,bvnc->bvmno", direct, x), mesh)
-        messages = messages + along_edges(total * carry.conj(), torch.einsum("mnoc,bvnc->bvmno", mirrored, x.conj()), mesh)
+        turns = wave(mesh.angle, torch.arange(1 - self.orders, 2 * self.orders, device=x.device))[
+            ..., 0
+        ]
+        difference, total = (
+            turns[:, (order[:, None] + sign * order) + self.orders - 1] for sign in (-1, 1)
+        )  # E m n
+        direct, mirrored = (
+            torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored)
+        )
+        messages = along_edges(
+            difference * carry, torch.einsum("mnoc,bvnc->bvmno", direct, x), mesh
+        )
+        messages = messages + along_edges(
+            total * carry.conj(), torch.einsum("mnoc,bvnc->bvmno", mirrored, x.conj()), mesh
+        )
         degree = torch.zeros(mesh.vertices, device=x.device, dtype=mesh.angle.dtype).index_add_(
             0, mesh.target, torch.ones_like(mesh.angle)
         )
-        gathered = torch.zeros_like(x).index_add_(1, mesh.target, messages) / degree.clamp_min(1)[:, None, None]
-        mixed = gathered + torch.einsum("noc,bvnc->bvno", torch.view_as_complex(self.own).to(x.dtype), x)
+        gathered = (
+            torch.zeros_like(x).index_add_(1, mesh.target, messages)
+            / degree.clamp_min(1)[:, None, None]
+        )
+        mixed = gathered + torch.einsum(
+            "noc,bvnc->bvno", torch.view_as_complex(self.own).to(x.dtype), x
+        )
         return torch.cat([mixed[:, :, :1].real + 0j, mixed[:, :, 1:]], 2)
 
 
@@ -153,7 +187,10 @@ class MeshGate(nn.Module):
 
     def __init__(self, dim: int, orders: Orders = 3) -> None:
         super().__init__()
-        self.gain, self.bias = nn.Parameter(torch.ones(orders, dim)), nn.Parameter(torch.zeros(orders, dim))
+        self.gain, self.bias = (
+            nn.Parameter(torch.ones(orders, dim)),
+            nn.Parameter(torch.zeros(orders, dim)),
+        )
 
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         scalars = torch.relu(x[:, :, :1].real + self.bias[:1]) + 0j
@@ -163,4 +200,6 @@ class MeshGate(nn.Module):
 
 def wave(angle: Tensor, order: Tensor) -> Tensor:
     """e^(i n angle) for each order n: E n 1."""
-    return torch.polar(torch.ones((), dtype=angle.dtype, device=angle.device), angle[:, None] * order)[..., None]
+    return torch.polar(
+        torch.ones((), dtype=angle.dtype, device=angle.device), angle[:, None] * order
+    )[..., None]

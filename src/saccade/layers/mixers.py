@@ -16,7 +16,17 @@ from ..registry import Table
 table: Table[type[Mixer]] = Table(
     "mixers",
     "mixer",
-    facts=("dim", "heads", "kv_heads", "mechanism", "dropout", "dim_memory", "head_width", "n", "make_mechanism"),
+    facts=(
+        "dim",
+        "heads",
+        "kv_heads",
+        "mechanism",
+        "dropout",
+        "dim_memory",
+        "head_width",
+        "n",
+        "make_mechanism",
+    ),
 )
 
 
@@ -34,7 +44,9 @@ class Mixer(nn.Module):
         """The cache before the first position; x (B … dim) has the batch, type and device."""
         raise NotImplementedError
 
-    def step(self, x: Tensor, cache: Any, mask: Mask | None, positions: Positions) -> tuple[Tensor, Cache]:
+    def step(
+        self, x: Tensor, cache: Any, mask: Mask | None, positions: Positions
+    ) -> tuple[Tensor, Cache]:
         raise NotImplementedError
 
 
@@ -51,4 +63,6 @@ def check_length(positions: Positions, max_len: int) -> None:
         wrong = f"expected at most {max_len} positions (mixer.max_len), got {count}"
         raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
     if first < 0:
-        raise SaccadeError(f"position {first} is before the first that the mixer has learned; give as many keys as queries")
+        raise SaccadeError(
+            f"position {first} is before the first that the mixer has learned; give as many keys as queries"
+        )

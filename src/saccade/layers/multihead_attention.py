@@ -18,18 +18,33 @@ from .decoder_windows import Window
 from .feedforward import initialize
 from .mixers import Mixer, table
 
-MANY = 1024  # positions of a batch, from which one large product is worth joining the matrices for it
-FEW = 1 << 22  # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
+MANY = (
+    1024  # positions of a batch, from which one large product is worth joining the matrices for it
+)
+FEW = (
+    1 << 22
+)  # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
 FORWARD = nn.Linear.forward  # somebody may replace it for all layers
 
 
 def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     """W and b of a layer that is W x + b and nothing else: PyTorch's own, nothing set on it, parameters as they were made, no hook."""
-    if type(layer) is not nn.Linear or "forward" in layer.__dict__ or nn.Linear.forward is not FORWARD:
+    if (
+        type(layer) is not nn.Linear
+        or "forward" in layer.__dict__
+        or nn.Linear.forward is not FORWARD
+    ):
         return None
-    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+    if (
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+    ):
         return None
-    own: Any = layer._parameters  # read directly: an attribute of a module takes a tenth of the time that a small product does
+    own: Any = (
+        layer._parameters
+    )  # read directly: an attribute of a module takes a tenth of the time that a small product does
     return (own["weight"], own["bias"]) if "weight" in own and "bias" in own else None
 
 
@@ -40,13 +55,26 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     if None in given or _has_any_global_hook():
         return [layer(x) for layer in layers]
     pairs: Any = given
-    if len(pairs) > 1 and not torch.compiler.is_exporting() and x.numel() >= MANY * x.shape[-1]:  # one export is for all lengths
-        weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
-        few = x.is_cuda and x.dtype == weights[0].dtype and sum(weight.numel() for weight in weights) <= FEW
-        pays = x.requires_grad or (few and may_read())  # what is compiled or captured has no launches to save
+    if (
+        len(pairs) > 1 and not torch.compiler.is_exporting() and x.numel() >= MANY * x.shape[-1]
+    ):  # one export is for all lengths
+        weights, biases = (
+            [weight for weight, _ in pairs],
+            [bias for _, bias in pairs if bias is not None],
+        )
+        few = (
+            x.is_cuda
+            and x.dtype == weights[0].dtype
+            and sum(weight.numel() for weight in weights) <= FEW
+        )
+        pays = x.requires_grad or (
+            few and may_read()
+        )  # what is compiled or captured has no launches to save
         if pays and len(biases) in (0, len(pairs)):
             bias = torch.cat(biases) if biases else None
-            return kernels.affine_parts(x, torch.cat(weights), bias, [weight.shape[0] for weight in weights])
+            return kernels.affine_parts(
+                x, torch.cat(weights), bias, [weight.shape[0] for weight in weights]
+            )
     return [F.linear(x, weight, bias) for weight, bias in pairs]
 
 
@@ -86,18 +114,30 @@ class MultiHeadAttention(Site, Mixer):
         """
         super().__init__()
         if isinstance(dim, Tensor):
-            raise SaccadeError("expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)")
+            raise SaccadeError(
+                "expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)"
+            )
         kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or (dim % heads and head_width is None):
-            raise SaccadeError(f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it")
+            raise SaccadeError(
+                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it"
+            )
         if head_width is not None and head_width < 1:
-            raise SaccadeError(f"head_width must be at least 1, got {head_width}; leave it out for dim / heads")
+            raise SaccadeError(
+                f"head_width must be at least 1, got {head_width}; leave it out for dim / heads"
+            )
         if kv_heads < 1 or heads % kv_heads:
-            raise SaccadeError(f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}")
+            raise SaccadeError(
+                f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}"
+            )
         if mechanism is not None and not isinstance(mechanism, Mechanism):
-            raise SaccadeError(f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)")
+            raise SaccadeError(
+                f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)"
+            )
         if mechanism is not None and mechanism.position.heads not in (None, heads):
-            got = f"the position is made for {mechanism.position.heads} heads, the layer has {heads}"
+            got = (
+                f"the position is made for {mechanism.position.heads} heads, the layer has {heads}"
+            )
             raise SaccadeError(f"{got}; build the position with heads={heads}")
         self.heads, self.kv_heads, self.width = heads, kv_heads, head_width or dim // heads
         self.mechanism = Mechanism() if mechanism is None else mechanism
@@ -119,17 +159,29 @@ class MultiHeadAttention(Site, Mixer):
             wrong = "the layer has add_bias_kv or add_zero_attn, keys that belong to no position, which saccade lacks; train one without"
         elif theirs.kdim != theirs.vdim:
             sizes = f"the layer has keys of width {theirs.kdim} and values of width {theirs.vdim}"
-            wrong = f"{sizes}; here both are read from one memory: give kdim and vdim the same value"
+            wrong = (
+                f"{sizes}; here both are read from one memory: give kdim and vdim the same value"
+            )
         if wrong:
             raise SaccadeError(wrong)
         weight, bias = theirs.in_proj_weight, theirs.in_proj_bias
-        made = cls(theirs.embed_dim, theirs.num_heads, dim_memory=theirs.kdim, bias=bias is not None, dropout=theirs.dropout)
+        made = cls(
+            theirs.embed_dim,
+            theirs.num_heads,
+            dim_memory=theirs.kdim,
+            bias=bias is not None,
+            dropout=theirs.dropout,
+        )
         layers, given = (made.q, made.k, made.v, made.out), theirs.out_proj
         apart = (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)
         with torch.no_grad():
-            for layer, one in zip(layers, (*(apart if weight is None else weight.chunk(3)), given.weight), strict=True):
+            for layer, one in zip(
+                layers, (*(apart if weight is None else weight.chunk(3)), given.weight), strict=True
+            ):
                 layer.weight.copy_(one)
-            for layer, one in zip(layers, () if bias is None else (*bias.chunk(3), given.bias), strict=False):
+            for layer, one in zip(
+                layers, () if bias is None else (*bias.chunk(3), given.bias), strict=False
+            ):
                 layer.bias.copy_(one)
         return made.to(device=given.weight.device, dtype=given.weight.dtype).train(theirs.training)
 
@@ -139,7 +191,11 @@ class MultiHeadAttention(Site, Mixer):
 
     @with_hints("a MultiHeadAttention layer")
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Mask | None = None, positions: Positions | None = None
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Positions | None = None,
     ) -> Tensor:
         """x: B N dim; memory: B M dim_memory, x itself when not given."""
         self.check(x, memory, mask, positions)
@@ -148,7 +204,9 @@ class MultiHeadAttention(Site, Mixer):
         return self.read(x, self.prepare(memory, positions), mask, positions)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
-        if overrides(self, "prepare", MultiHeadAttention) or overrides(self, "read", MultiHeadAttention):
+        if overrides(self, "prepare", MultiHeadAttention) or overrides(
+            self, "read", MultiHeadAttention
+        ):
             return self.read(x, self.prepare(x, positions), mask, positions)
         q, k, v = project(x, self.q, self.k, self.v)
         return self.answer(q, self.ready(k, v, positions), mask, positions)
@@ -159,21 +217,35 @@ class MultiHeadAttention(Site, Mixer):
         return self.found(q, self.ready(k, v, positions), mask, positions)
 
     def start(self, x: Tensor) -> KeyValues:
-        if overrides(self, "mix", MultiHeadAttention) and not overrides(self, "step", MultiHeadAttention):
-            wrong = f"{type(self).__name__} overrides `mix` alone, and `step` would attend as before"
-            raise SaccadeError(f"{wrong}; override `start` and `step` too to read position by position")
+        if overrides(self, "mix", MultiHeadAttention) and not overrides(
+            self, "step", MultiHeadAttention
+        ):
+            wrong = (
+                f"{type(self).__name__} overrides `mix` alone, and `step` would attend as before"
+            )
+            raise SaccadeError(
+                f"{wrong}; override `start` and `step` too to read position by position"
+            )
         return KeyValues()
 
     def step(
-        self, x: Tensor, cache: KeyValues, mask: Mask | None = None, positions: Positions | None = None
+        self,
+        x: Tensor,
+        cache: KeyValues,
+        mask: Mask | None = None,
+        positions: Positions | None = None,
     ) -> tuple[Tensor, KeyValues]:
         """The next positions, x: B N dim, after those in the cache → the output and a new cache; x is at the end of `positions`."""
         if positions is None:
             positions = Positions.line(x.shape[1], cache.length + x.shape[1], x.device)
-        own = Positions(positions.i, positions.i, kept=positions.kept)  # the new keys are where the queries are
+        own = Positions(
+            positions.i, positions.i, kept=positions.kept
+        )  # the new keys are where the queries are
         new = self.prepare(x, own)
         after = cache.append(new.key, new.value)
-        return self.read(x, Ready(after.key, after.value), mask, positions, first=cache.length), after
+        return self.read(
+            x, Ready(after.key, after.value), mask, positions, first=cache.length
+        ), after
 
     def prepare(self, memory: Tensor, positions: Positions | None = None) -> Ready:
         """Keys and values of a memory, prepared by the mechanism to be read any number of times."""
@@ -185,16 +257,35 @@ class MultiHeadAttention(Site, Mixer):
         return self.mechanism.prepare(k, v, positions, self.heads)
 
     def read(
-        self, x: Tensor, ready: Ready, mask: Mask | None = None, positions: Positions | None = None, first: int = 0
+        self,
+        x: Tensor,
+        ready: Ready,
+        mask: Mask | None = None,
+        positions: Positions | None = None,
+        first: int = 0,
     ) -> Tensor:
         """Attend from x to prepared keys and values; `first`: how many queries came in earlier calls."""
         return self.answer(project(x, self.q)[0], ready, mask, positions, first)
 
-    def answer(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
+    def answer(
+        self,
+        q: Tensor,
+        ready: Ready,
+        mask: Mask | None,
+        positions: Positions | None,
+        first: int = 0,
+    ) -> Tensor:
         """From projected queries to the layer's output."""
         return project(self.found(q, ready, mask, positions, first), self.out)[0]
 
-    def found(self, q: Tensor, ready: Ready, mask: Mask | None, positions: Positions | None, first: int = 0) -> Tensor:
+    def found(
+        self,
+        q: Tensor,
+        ready: Ready,
+        mask: Mask | None,
+        positions: Positions | None,
+        first: int = 0,
+    ) -> Tensor:
         """What projected queries find in each head, side by side: B N (H D)."""
         dropout = self.dropout if self.training else 0.0
         heads = self.look(self.split(q, self.heads), ready, mask, positions, dropout, first)
@@ -205,35 +296,62 @@ class MultiHeadAttention(Site, Mixer):
         batch, length, _ = x.shape
         return x.view(batch, length, heads, self.width).transpose(1, 2)
 
-    def check(self, x: Tensor, memory: Tensor | None, mask: Mask | None, positions: Positions | None) -> None:
+    def check(
+        self, x: Tensor, memory: Tensor | None, mask: Mask | None, positions: Positions | None
+    ) -> None:
         """Raises when what is passed does not fit this layer."""
         if isinstance(mask, Tensor) and mask.is_floating_point():
             way = "self-attention is layer(x), and layer(x, memory) reads keys and values from a memory"
-            raise SaccadeError(f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}")
+            raise SaccadeError(
+                f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}"
+            )
         for name, given in (("x", x), ("memory", memory)):
             if given is not None:
                 self.check_input(name, given)
         mechanism, read, sizes = self.mechanism, x if memory is None else memory, x.shape
         check_kinds(mechanism, mask, positions, self.dropout)
-        for name, shape, width in (("x", sizes, self.q.in_features), ("memory", read.shape, self.k.in_features)):
+        for name, shape, width in (
+            ("x", sizes, self.q.in_features),
+            ("memory", read.shape, self.k.in_features),
+        ):
             if len(shape) != 3 or shape[-1] != width:
-                raise SaccadeError(f"{name} must be batch × positions × {width}, got shape {tuple(shape)}")
+                raise SaccadeError(
+                    f"{name} must be batch × positions × {width}, got shape {tuple(shape)}"
+                )
         if memory is not None and memory.shape[0] != sizes[0]:
-            raise SaccadeError(f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x")
-        check_order(mechanism.mask, mask, sizes[1], read.shape[1], positions if type(positions) is Positions else None)
+            raise SaccadeError(
+                f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x"
+            )
+        check_order(
+            mechanism.mask,
+            mask,
+            sizes[1],
+            read.shape[1],
+            positions if type(positions) is Positions else None,
+        )
 
     def check_input(self, name: str, x: Any) -> None:
         """Raises when an input is not a tensor of the type and on the device of the parameters."""
         if not isinstance(x, Tensor):
-            way = "the order of arguments is x, memory, mask, positions; pass mask=" if isinstance(x, Mask) else "pass a tensor"
-            raise SaccadeError(f"{name} must be a tensor, got {x if isinstance(x, Mask) else type(x).__name__}; {way}")
+            way = (
+                "the order of arguments is x, memory, mask, positions; pass mask="
+                if isinstance(x, Mask)
+                else "pass a tensor"
+            )
+            raise SaccadeError(
+                f"{name} must be a tensor, got {x if isinstance(x, Mask) else type(x).__name__}; {way}"
+            )
         weight = (self.q if name == "x" else self.k)._parameters.get("weight")
         if weight is None:
             return
         if x.device != weight.device:
-            raise SaccadeError(f"{name} is on {x.device}, the layer on {weight.device}; move one of them with .to(device)")
+            raise SaccadeError(
+                f"{name} is on {x.device}, the layer on {weight.device}; move one of them with .to(device)"
+            )
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise SaccadeError(f"{name} is of {x.dtype}, the layer of {weight.dtype}; convert one of them with .to(dtype)")
+            raise SaccadeError(
+                f"{name} is of {x.dtype}, the layer of {weight.dtype}; convert one of them with .to(dtype)"
+            )
 
 
 class Same(nn.Module):
@@ -251,7 +369,9 @@ class Same(nn.Module):
 class PlainAttention(MultiHeadAttention):
     """Σ_j softmax_j(x_i·x_j) x_j: attention without projections, nothing to learn; with `heads`, in each part of x by itself."""
 
-    def __init__(self, dim: int, heads: int = 8, mechanism: Mechanism | None = None, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dim: int, heads: int = 8, mechanism: Mechanism | None = None, dropout: float = 0.0
+    ) -> None:
         super().__init__(dim, heads, mechanism=mechanism, dropout=dropout)
         for name in ("q", "k", "v", "out"):
             setattr(self, name, Same(dim))
@@ -262,17 +382,23 @@ class Reader(Site):
 
     cross = in_order = True
 
-    def __init__(self, dim_query: int, dim_memory: int, mechanism: Mechanism, window: Window | None = None) -> None:
+    def __init__(
+        self, dim_query: int, dim_memory: int, mechanism: Mechanism, window: Window | None = None
+    ) -> None:
         super().__init__()
         self.mechanism, self.window = mechanism, window
         same = dim_query == dim_memory or mechanism.score.unequal_widths
-        self.project: nn.Module = nn.Identity() if same else nn.Linear(dim_query, dim_memory, bias=False)
+        self.project: nn.Module = (
+            nn.Identity() if same else nn.Linear(dim_query, dim_memory, bias=False)
+        )
 
     def prepare(self, memory: Tensor) -> Ready:
         """The memory's keys, B 1 M A, and values: computed once per sentence, not once per step."""
         return self.mechanism.prepare(memory.unsqueeze(1), memory.unsqueeze(1))
 
-    def forward(self, query: Tensor, ready: Ready, mask: Mask | None = None, first: int = 0) -> Tensor:
+    def forward(
+        self, query: Tensor, ready: Ready, mask: Mask | None = None, first: int = 0
+    ) -> Tensor:
         """query: B N dim_query → contexts B N dim_memory. `first`: how many queries came in earlier calls."""
         factor = None
         if self.window is not None and not self.window.everywhere:
@@ -280,4 +406,6 @@ class Reader(Site):
             there = mask.allowed()
             near, factor = self.window(query, there.sum(-1).view(-1), there.shape[-1], first)
             mask = Matrix(near & there)
-        return self.look(self.project(query).unsqueeze(1), ready, mask, first=first, factor=factor).squeeze(1)
+        return self.look(
+            self.project(query).unsqueeze(1), ready, mask, first=first, factor=factor
+        ).squeeze(1)

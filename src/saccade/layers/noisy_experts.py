@@ -54,7 +54,11 @@ class NoisyExperts(Experts):
         largest, order = noisy.topk(self.top + 1, -1)
         gates, chosen = largest[:, :-1].softmax(-1), order[:, :-1]
         cost = self.importance * uneven(torch.zeros_like(clean).scatter(-1, chosen, gates).sum(0))
-        return gates, chosen, cost + self.load * uneven(self.chances(clean, noisy, spread, largest).sum(0))
+        return (
+            gates,
+            chosen,
+            cost + self.load * uneven(self.chances(clean, noisy, spread, largest).sum(0)),
+        )
 
     def chances(self, clean: Tensor, noisy: Tensor, spread: Tensor, largest: Tensor) -> Tensor:
         """P(x, e), T E: Φ of how far W x is above what e must exceed, the `top`-th largest of the others."""

@@ -23,7 +23,11 @@ class LayerNorm(nn.Module):
 
     def __init__(self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-5) -> None:
         super().__init__()
-        self.weight, self.bias, self.eps = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim)), eps
+        self.weight, self.bias, self.eps = (
+            nn.Parameter(torch.ones(dim)),
+            nn.Parameter(torch.zeros(dim)),
+            eps,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
@@ -46,14 +50,19 @@ class PartialRMSNorm(RMSNorm):
     """x / √(mean(x_i²) + ε) · gain, the mean being that of the first ⌈share · dim⌉ numbers alone: pRMSNorm."""
 
     def __init__(
-        self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-6, share: Annotated[float, Range(1e-6, 1.0)] = 0.0625
+        self,
+        dim: int,
+        eps: Annotated[float, Range(0.0, 1.0)] = 1e-6,
+        share: Annotated[float, Range(1e-6, 1.0)] = 0.0625,
     ) -> None:
         super().__init__(dim, eps)
         self.first = math.ceil(round(share * dim, 6))
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x[..., : self.first].to(torch.promote_types(x.dtype, torch.float32))
-        return x * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt().to(x.dtype) * self.weight
+        return (
+            x * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt().to(x.dtype) * self.weight
+        )
 
 
 @table.add("none")
@@ -91,11 +100,15 @@ class TokenBatchNorm(nn.BatchNorm1d):
         normed = (x - mean) * (variance + self.eps).rsqrt()
         return (normed * self.weight + self.bias).to(input.dtype)
 
-    def follow(self, x: Tensor, running_mean: Tensor, running_variance: Tensor) -> tuple[Tensor, Tensor]:
+    def follow(
+        self, x: Tensor, running_mean: Tensor, running_variance: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The mean and the variance of the real tokens, towards which the running ones move; one token has no variance, and those in use.
         No size depends on a number, so that updates can be captured and replayed."""
         real = (
-            self.real if self.real is not None and self.real.shape == x.shape[:-1] else x.new_ones(x.shape[:-1], dtype=torch.bool)
+            self.real
+            if self.real is not None and self.real.shape == x.shape[:-1]
+            else x.new_ones(x.shape[:-1], dtype=torch.bool)
         )
         at, every = real.unsqueeze(-1), tuple(range(x.dim() - 1))
         count = real.sum()
@@ -106,11 +119,14 @@ class TokenBatchNorm(nn.BatchNorm1d):
             step = several * (self.momentum or 0.0)
             running_mean.lerp_(mean.to(running_mean.dtype), step.to(running_mean.dtype))
             running_variance.lerp_(
-                (variance * count / (count - 1).clamp_min(1)).to(running_variance.dtype), step.to(running_variance.dtype)
+                (variance * count / (count - 1).clamp_min(1)).to(running_variance.dtype),
+                step.to(running_variance.dtype),
             )
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
-        return torch.where(several, mean, running_mean), torch.where(several, variance, running_variance)
+        return torch.where(several, mean, running_mean), torch.where(
+            several, variance, running_variance
+        )
 
 
 def batch_norms(part: nn.Module) -> list[TokenBatchNorm]:
@@ -121,7 +137,11 @@ def batch_norms(part: nn.Module) -> list[TokenBatchNorm]:
 def real_tokens(norms: list[TokenBatchNorm], lengths: Tensor, size: int) -> None:
     """Marks for norms which of `size` positions of texts of these lengths are tokens."""
     for one in norms:
-        one.real = torch.arange(size, device=lengths.device) < lengths.unsqueeze(1) if one.training else None
+        one.real = (
+            torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
+            if one.training
+            else None
+        )
 
 
 def counted_tokens(norms: list[TokenBatchNorm], target: Tensor) -> None:
@@ -136,5 +156,14 @@ class BatchNorm(nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         if self.training and input.numel() == input.shape[1]:
-            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+            return F.batch_norm(
+                input,
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                False,
+                0.0,
+                self.eps,
+            )
         return super().forward(input)

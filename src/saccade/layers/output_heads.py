@@ -28,12 +28,23 @@ def normalized(logits: Tensor) -> Tensor:
 class LinearHead(nn.Module):
     """W x (+ b); tied to the embedding, W holds its vectors. With `scaled`, x is divided by √dim, as T5 does for a tied W."""
 
-    def __init__(self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, scaled: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        vocab: int,
+        tied: Embedding | None = None,
+        bias: bool = False,
+        scaled: bool = False,
+    ) -> None:
         super().__init__()
         self.scale, self.vocab = dim**-0.5 if scaled else 1.0, vocab
         if tied is not None and tied.vocab != vocab:
-            raise SaccadeError(f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary")
-        self._tied = (tied,)  # in a tuple, so that it is not a part of the head: its parameters have one owner
+            raise SaccadeError(
+                f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary"
+            )
+        self._tied = (
+            tied,
+        )  # in a tuple, so that it is not a part of the head: its parameters have one owner
         if tied is None:
             self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=dim**-0.5))
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
@@ -43,10 +54,17 @@ class LinearHead(nn.Module):
         [tied] = self._tied
         x = x if self.scale == 1.0 else x * self.scale
         asks = asked(x)
-        if asks is not None and asks.target is not None and self.is_plain and is_large(asks.target.numel(), self.vocab):
+        if (
+            asks is not None
+            and asks.target is not None
+            and self.is_plain
+            and is_large(asks.target.numel(), self.vocab)
+        ):
             product = (x, self.weight) if tied is None else tied.product(x)
             if product is not None:
-                return negative_losses(*product, self.bias, asks.target, asks.ignore, asks.smoothing)
+                return negative_losses(
+                    *product, self.bias, asks.target, asks.ignore, asks.smoothing
+                )
         if tied is None:
             return F.linear(x, self.weight, self.bias)
         logits = tied.logits(x)
@@ -64,7 +82,12 @@ class MixtureOfSoftmaxes(LinearHead):
     """log Σ_k π_k softmax(W tanh(A_k x)): log-probabilities of a rank above D, which a softmax of them leaves as they are."""
 
     def __init__(
-        self, dim: int, vocab: int, tied: Embedding | None = None, bias: bool = False, count: Annotated[int, Range(2, 256)] = 4
+        self,
+        dim: int,
+        vocab: int,
+        tied: Embedding | None = None,
+        bias: bool = False,
+        count: Annotated[int, Range(2, 256)] = 4,
     ) -> None:
         super().__init__(dim, vocab, tied, bias)
         self.count = count
@@ -97,9 +120,15 @@ class AdaptiveSoftmax(LinearHead):
     ) -> None:
         options = {"clusters": clusters, "growth": growth, "factor": factor}
         given = {name: value for name, value in options.items() if value is not None}
-        fixed = [name for name in given if isinstance(tied, Adaptive) or (tied is not None and name == "factor")]
+        fixed = [
+            name
+            for name in given
+            if isinstance(tied, Adaptive) or (tied is not None and name == "factor")
+        ]
         if fixed:
-            wrong = f"expected a head with the embedding's {fixed[0]}, to which it is tied, got its own"
+            wrong = (
+                f"expected a head with the embedding's {fixed[0]}, to which it is tied, got its own"
+            )
             raise SaccadeError(f"{wrong}; leave head.{fixed[0]} out, or set model.tied=false")
         own = Adaptive(vocab, dim, **given) if tied is None else None  # type: ignore[arg-type]
         super().__init__(dim, vocab, tied or own, bias)
@@ -107,7 +136,11 @@ class AdaptiveSoftmax(LinearHead):
         if own is not None:
             own.initialize(dim**-0.5)
         like = tied or own
-        ids = like.clusters if isinstance(like, Adaptive) else clusters_of(vocab, clusters or CLUSTERS, growth or GROWTH)
+        ids = (
+            like.clusters
+            if isinstance(like, Adaptive)
+            else clusters_of(vocab, clusters or CLUSTERS, growth or GROWTH)
+        )
         (_, self.first), *self.rest = ids
         self.cluster = nn.Linear(dim, len(self.rest), bias=bias)
         nn.init.normal_(self.cluster.weight, std=dim**-0.5)
@@ -143,7 +176,9 @@ class AdaptiveSoftmax(LinearHead):
             # without a row too, so that each parameter has a gradient in every update
             rows = ((target >= first) & (target < end)).nonzero().squeeze(1)
             inner = normalized(self.within(x[rows], first, end))
-            found = found.index_add(0, rows, inner.gather(1, (target[rows] - first).unsqueeze(1)).squeeze(1))
+            found = found.index_add(
+                0, rows, inner.gather(1, (target[rows] - first).unsqueeze(1)).squeeze(1)
+            )
         return found
 
 

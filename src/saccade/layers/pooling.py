@@ -68,7 +68,9 @@ class DeepSets(Pool):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        make = lambda bias: nn.Sequential(nn.Linear(dim, dim, bias), nn.ReLU(), nn.Linear(dim, dim, bias))  # noqa: E731
+        make = lambda bias: nn.Sequential(
+            nn.Linear(dim, dim, bias), nn.ReLU(), nn.Linear(dim, dim, bias)
+        )
         self.each, self.whole = make(True), make(False)
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
@@ -105,7 +107,9 @@ class TfIdf(Pool):
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
-        self.register_buffer("idf", torch.full((vocab,), -1.0))  # below every idf: no texts have been read yet
+        self.register_buffer(
+            "idf", torch.full((vocab,), -1.0)
+        )  # below every idf: no texts have been read yet
 
     def prepare(self, texts: Iterable[Sequence[int]]) -> None:
         """Counts in how many texts each token occurs; a token in none gets the largest idf of those that were seen."""
@@ -116,7 +120,9 @@ class TfIdf(Pool):
             count += 1
         if not held:
             got = f"got {count} texts without any"
-            raise SaccadeError(f"tf-idf needs texts with tokens, {got}; pass the training texts as token ids")
+            raise SaccadeError(
+                f"tf-idf needs texts with tokens, {got}; pass the training texts as token ids"
+            )
         wrong = [token for token in held if not 0 <= token < len(self.idf)]
         if wrong:
             rule = f"expected ids below {len(self.idf)}, got {wrong[0]}"
@@ -127,7 +133,9 @@ class TfIdf(Pool):
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         if may_read() and x.device.type == "cpu" and bool(self.idf[0] < 0):
-            raise SaccadeError("tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first")
+            raise SaccadeError(
+                "tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first"
+            )
         return over_sum(self.idf[tokens], real(x, lengths))
 
 
@@ -166,7 +174,9 @@ class Attention(Pool, Site):
         return self.query.to(x.dtype).expand(len(x), 1, 1, -1)
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        return weights(self.queries(x), x.unsqueeze(1), self.mechanism, masks.padding(lengths))[:, 0, 0]
+        return weights(self.queries(x), x.unsqueeze(1), self.mechanism, masks.padding(lengths))[
+            :, 0, 0
+        ]
 
     def forward(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         ready = self.mechanism.prepare(x.unsqueeze(1), x.unsqueeze(1))

@@ -11,7 +11,11 @@ from ..settings import Range, Width
 from .feedforward import MLP, initialize, table
 
 
-@table.add("product-key", paper="Lample et al. 2019", example={"subkeys": 3, "top": 2, "heads": 2, "width": 4})
+@table.add(
+    "product-key",
+    paper="Lample et al. 2019",
+    example={"subkeys": 3, "top": 2, "heads": 2, "width": 4},
+)
 class ProductKeyMemory(nn.Module):
     """Σ_heads Σ_top softmax(s) v: s = q₁·c_i + q₂·c'_j, with one of `subkeys`² learned values for each pair (i, j) of sub-keys.
 
@@ -39,16 +43,22 @@ class ProductKeyMemory(nn.Module):
         super().__init__()
         chosen = list(range(1, depth + 1)) if blocks is None else blocks
         if not chosen or any(not 1 <= one <= depth for one in chosen):
-            raise SaccadeError(f"blocks must list whole numbers from 1 to {depth}, got {blocks!r}; 1 is the first block")
+            raise SaccadeError(
+                f"blocks must list whole numbers from 1 to {depth}, got {blocks!r}; 1 is the first block"
+            )
         if top > subkeys:
             raise SaccadeError(f"top must be at most subkeys, got {top} of {subkeys}")
         if width % 2:
             raise SaccadeError(f"width must be even, for two halves of a query, got {width}")
         if (decoder or not encoder) and role == "alone":
             which = "decoder=true" if decoder else "encoder=false"
-            raise SaccadeError(f"{which} is for a model with an encoder and a decoder; leave it out")
+            raise SaccadeError(
+                f"{which} is for a model with an encoder and a decoder; leave it out"
+            )
         if not (decoder or encoder):
-            raise SaccadeError("encoder=false and decoder=false leave no block with a memory; leave encoder out")
+            raise SaccadeError(
+                "encoder=false and decoder=false leave no block with a memory; leave encoder out"
+            )
         here = n + 1 in chosen and {"encoder": encoder, "decoder": decoder}.get(role, True)
         self.dense = None if here else MLP(dim, hidden, dropout)
         if not here:
@@ -72,8 +82,13 @@ class ProductKeyMemory(nn.Module):
         pairs = (best[:, :, 0].unsqueeze(-1) + best[:, :, 1].unsqueeze(-2)).flatten(-2)  # T H K²
         which = (self.subkeys * at[:, :, 0].unsqueeze(-1) + at[:, :, 1].unsqueeze(-2)).flatten(-2)
         scores, chosen = pairs.topk(self.top, -1)
-        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(x.dtype)
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
+            x.dtype
+        )
         found = F.embedding_bag(  # T dim
-            which.gather(-1, chosen).flatten(1), self.values.to(x.dtype), per_sample_weights=weights.flatten(1), mode="sum"
+            which.gather(-1, chosen).flatten(1),
+            self.values.to(x.dtype),
+            per_sample_weights=weights.flatten(1),
+            mode="sum",
         )
         return self.dropout(found).view_as(x)

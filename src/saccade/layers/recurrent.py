@@ -24,7 +24,9 @@ class Cell:
     layer: Callable[..., nn.RNNBase]
     run: Callable[..., Any]  # what the layer calls, with weights passed to it
     carries = 1
-    carry_gate: int | None = None  # which block of the gates' bias says how much of the last state is kept
+    carry_gate: int | None = (
+        None  # which block of the gates' bias says how much of the last state is kept
+    )
 
     @staticmethod
     def advance(x: Tensor, h: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -80,18 +82,28 @@ class Recurrence(nn.Module):
     """A recurrence of `depth` layers: `forward` over a whole sequence, `step` by step with inputs projected beforehand."""
 
     def __init__(
-        self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0, output: int | None = None
+        self,
+        cell: type[Cell],
+        dim: int,
+        hidden: int,
+        depth: int = 1,
+        dropout: float = 0.0,
+        output: int | None = None,
     ) -> None:
         """An LSTM's states may be projected to a width `output` (Sak et al. 2014)."""
         super().__init__()
         self.cell, self.hidden, self.depth, self.output = cell, hidden, depth, output
         projected = {} if output is None else {"proj_size": output}
-        self.layers = cell.layer(dim, hidden, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0, **projected)
+        self.layers = cell.layer(
+            dim, hidden, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0, **projected
+        )
         self.dropout = nn.Dropout(dropout if depth > 1 else 0.0)
 
     def empty(self, batch: int, like: Tensor) -> Carried:
         widths = (self.output or self.hidden, self.hidden)
-        return tuple(like.new_zeros(batch, self.depth, width) for width in widths[: self.cell.carries])
+        return tuple(
+            like.new_zeros(batch, self.depth, width) for width in widths[: self.cell.carries]
+        )
 
     def read(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """A whole sequence (B N dim), or one step (B dim)."""
@@ -107,7 +119,9 @@ class Recurrence(nn.Module):
     def favor_input(self, by: float = 1.5) -> None:
         """Starts the gates so that a state depends on its own input most; by the state's bias, as the input's is a part of `project`."""
         if self.cell.carry_gate is not None:
-            gate = slice(self.cell.carry_gate * self.hidden, (self.cell.carry_gate + 1) * self.hidden)
+            gate = slice(
+                self.cell.carry_gate * self.hidden, (self.cell.carry_gate + 1) * self.hidden
+            )
             with torch.no_grad():
                 self.parameter("bias_hh_l0")[gate] -= by
 
@@ -122,7 +136,9 @@ class Recurrence(nn.Module):
     def read_piece(self, x: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         with warnings.catch_warnings() if self.output else nullcontext():
             if self.output:
-                warnings.filterwarnings("ignore", "LSTM with projections")  # that oneDNN has none, on a CPU
+                warnings.filterwarnings(
+                    "ignore", "LSTM with projections"
+                )  # that oneDNN has none, on a CPU
             output, last = self.layers(x, self.first(carried))
         return output, self.last(last)
 
@@ -151,14 +167,20 @@ class Recurrence(nn.Module):
         new: list[tuple[Tensor, ...]] = []
         for n in range(self.depth):
             before = tuple(part[:, n] for part in carried)
-            inner = F.linear(before[0], self.parameter(f"weight_hh_l{n}"), self.parameter(f"bias_hh_l{n}"))
+            inner = F.linear(
+                before[0], self.parameter(f"weight_hh_l{n}"), self.parameter(f"bias_hh_l{n}")
+            )
             after = self.cell.advance(projected, inner, before)
             if self.output is not None:
                 after = (F.linear(after[0], self.parameter(f"weight_hr_l{n}")), *after[1:])
             new.append(after)
             if n + 1 < self.depth:
                 below = self.dropout(new[-1][0])
-                projected = F.linear(below, self.parameter(f"weight_ih_l{n + 1}"), self.parameter(f"bias_ih_l{n + 1}"))
+                projected = F.linear(
+                    below,
+                    self.parameter(f"weight_ih_l{n + 1}"),
+                    self.parameter(f"bias_ih_l{n + 1}"),
+                )
         if self.depth == 1:
             return new[0][0], tuple(part.unsqueeze(1) for part in new[0])
         return new[-1][0], tuple(torch.stack(parts, 1) for parts in zip(*new, strict=True))
@@ -168,7 +190,13 @@ class Bidirectional(nn.Module):
     """Two recurrences per layer, one from each end; padding never reaches a state. B N dim → B N 2H and the two last states, B 2H."""
 
     def __init__(
-        self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0, drop: nn.Module | None = None
+        self,
+        cell: type[Cell],
+        dim: int,
+        hidden: int,
+        depth: int = 1,
+        dropout: float = 0.0,
+        drop: nn.Module | None = None,
     ) -> None:
         """`drop` is between layers, instead of a plain dropout."""
         super().__init__()
@@ -190,17 +218,24 @@ class Bidirectional(nn.Module):
             assert isinstance(back, Recurrence)
             x = self.dropout(x) if n else x
             right, left = there(x)[0], back.read_back(x, lengths)
-            x, end = torch.cat([right, left], -1), torch.cat([last_of(right, lengths), left[:, 0]], -1)
+            x, end = (
+                torch.cat([right, left], -1),
+                torch.cat([last_of(right, lengths), left[:, 0]], -1),
+            )
         return x, end
 
 
 class Unidirectional(nn.Module):
     """Layers that read from left to right: B N dim → B N H and the last state, B H."""
 
-    def __init__(self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, cell: type[Cell], dim: int, hidden: int, depth: int = 1, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.width = hidden
-        self.forwards = nn.ModuleList(Recurrence(cell, width, hidden) for width in [dim] + [hidden] * (depth - 1))
+        self.forwards = nn.ModuleList(
+            Recurrence(cell, width, hidden) for width in [dim] + [hidden] * (depth - 1)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def favor_own_word(self, by: float = 1.5) -> None:

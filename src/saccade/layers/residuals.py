@@ -12,7 +12,9 @@ from ..registry import Table
 from .dropouts import Dropout
 from .feedforward import initialize
 
-table: Table[type[Residual]] = Table("residuals", "residual", facts=("norm", "dropout", "dim", "n", "depth", "role"))
+table: Table[type[Residual]] = Table(
+    "residuals", "residual", facts=("norm", "dropout", "dim", "n", "depth", "role")
+)
 MakeNorm = Callable[[], nn.Module]
 
 
@@ -148,11 +150,17 @@ class Fixup(Residual):
 
     @torch.no_grad()
     def initialize(self, part: nn.Module) -> None:
-        last = [one for name, one in part.named_parameters() if name.split(".")[0] in ("out", "outer", "outer_bias")]
+        last = [
+            one
+            for name, one in part.named_parameters()
+            if name.split(".")[0] in ("out", "outer", "outer_bias")
+        ]
         layers = matrices(part)
         if not last or len(layers) < 2:
             wrong = f"{type(part).__name__} has no last linear layer named `out` or `outer` after others"
-            raise SaccadeError(f"expected a part whose last layer fixup can start at 0, and {wrong}; choose residual=rezero")
+            raise SaccadeError(
+                f"expected a part whose last layer fixup can start at 0, and {wrong}; choose residual=rezero"
+            )
         for layer in layers.values():
             layer.mul_(self.count ** (-1 / (2 * len(layers) - 2)))
         for parameter in last:
@@ -177,11 +185,16 @@ class DeepNorm(Residual):
     final_norm = False
     choosing = ("q", "k", "router")  # layers that decide where to look, which keep their size
 
-    def __init__(self, norm: MakeNorm, dropout: float = 0.0, depth: int = 1, role: str = "alone") -> None:
+    def __init__(
+        self, norm: MakeNorm, dropout: float = 0.0, depth: int = 1, role: str = "alone"
+    ) -> None:
         super().__init__(norm, dropout)
         self.alpha, self.beta = {
             "alone": ((2 * depth) ** 0.25, (8 * depth) ** -0.25),
-            "encoder": (0.81 * depth ** (5 / 16), 0.87 * depth ** (-5 / 16)),  # both stacks have the same depth
+            "encoder": (
+                0.81 * depth ** (5 / 16),
+                0.87 * depth ** (-5 / 16),
+            ),  # both stacks have the same depth
             "decoder": ((3 * depth) ** 0.25, (12 * depth) ** -0.25),
         }[role]
 

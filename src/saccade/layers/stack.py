@@ -17,7 +17,9 @@ from .block import Block, BlockCache
 from .fast import fused_stack
 from .norms import batch_norms
 
-table: Table[type[Stack]] = Table("stacks", "stack", facts=("block", "depth", "norm", "dim", "role"))
+table: Table[type[Stack]] = Table(
+    "stacks", "stack", facts=("block", "depth", "norm", "dim", "role")
+)
 USES = {
     "encoder": "an encoder without a decoder",
     "causal": "a model in which nobody sees the future",
@@ -29,7 +31,9 @@ def check_use(make: Any, use: str) -> None:
     """Raises where a stack cannot be an "encoder" alone, "causal", or read "images"."""
     if use not in getattr(make, "uses", (use,)):
         fit = [entry.name for entry in table if use in entry.make.uses]
-        raise SaccadeError(f"model.stack={table.name_of(make)} is not for {USES[use]}; choose one of: {', '.join(fit)}")
+        raise SaccadeError(
+            f"model.stack={table.name_of(make)} is not for {USES[use]}; choose one of: {', '.join(fit)}"
+        )
 
 
 @table.add("plain", paper="Vaswani et al. 2017")
@@ -40,7 +44,9 @@ class Stack(nn.Module):
     uses: tuple[str, ...] = ("pair", "encoder", "causal", "images")
     any_mask = True  # knows other masks than causal and padding
 
-    def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module]) -> None:
+    def __init__(
+        self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module]
+    ) -> None:
         super().__init__()
         self.depth = depth
         for n in range(self.different()):
@@ -100,7 +106,12 @@ class Stack(nn.Module):
         return [block.start(x, self.memory_at(n, memory)) for n, block in enumerate(self)]
 
     def step(
-        self, x: Tensor, caches: list[BlockCache], mask: Mask | None, memory_mask: Mask | None, positions: Positions
+        self,
+        x: Tensor,
+        caches: list[BlockCache],
+        mask: Mask | None,
+        memory_mask: Mask | None,
+        positions: Positions,
     ) -> tuple[Tensor, list[BlockCache]]:
         """Further positions x (B N dim), and the caches with them."""
         after = []
@@ -131,7 +142,9 @@ class SharedStack(Stack):
                 f"expected stack.only to be encoder or decoder, got '{only}'; leave it out to share the blocks of both"
             )
         if only is not None and role == "alone":
-            raise SaccadeError(f"stack.only={only} is for an encoder–decoder, got a model of one stack; leave it out")
+            raise SaccadeError(
+                f"stack.only={only} is for an encoder–decoder, got a model of one stack; leave it out"
+            )
         self.groups = min(groups, depth) if only in (None, role) else depth
         super().__init__(block, depth, norm)
 
@@ -148,7 +161,13 @@ class TransparentStack(Stack):
 
     uses = ("pair",)
 
-    def __init__(self, block: Callable[[int], Block], depth: int, norm: Callable[[], nn.Module], role: str = "encoder") -> None:
+    def __init__(
+        self,
+        block: Callable[[int], Block],
+        depth: int,
+        norm: Callable[[], nn.Module],
+        role: str = "encoder",
+    ) -> None:
         super().__init__(block, depth, norm)
         self.mixes = nn.Parameter(torch.zeros(depth, depth + 1)) if role == "decoder" else None
 
@@ -170,4 +189,6 @@ class TransparentStack(Stack):
     def memory_at(self, n: int, memory: Tensor | None) -> Tensor | None:
         if self.mixes is None or memory is None:
             return memory
-        return memory @ self.mixes[n].softmax(-1, dtype=torch.promote_types(self.mixes.dtype, torch.float32)).to(memory.dtype)
+        return memory @ self.mixes[n].softmax(
+            -1, dtype=torch.promote_types(self.mixes.dtype, torch.float32)
+        ).to(memory.dtype)

@@ -54,10 +54,23 @@ class Synthesized(Position):
     """Scores made from a query alone, or from nothing, for each position of a key; added to what another position adds."""
 
     def __init__(
-        self, heads: int, width: int, kind: str, max_len: int, rank: int, alpha: nn.Parameter | None, inner: Position
+        self,
+        heads: int,
+        width: int,
+        kind: str,
+        max_len: int,
+        rank: int,
+        alpha: nn.Parameter | None,
+        inner: Position,
     ) -> None:
         super().__init__()
-        self.heads, self.kind, self.max_len, self.alpha, self.inner = heads, kind, max_len, alpha, inner
+        self.heads, self.kind, self.max_len, self.alpha, self.inner = (
+            heads,
+            kind,
+            max_len,
+            alpha,
+            inner,
+        )
         self.needs_relation, self.first_layer_only = inner.needs_relation, inner.first_layer_only
         shapes: dict[str, list[tuple[int, ...]]] = {
             "dense": [(width, max_len)],
@@ -100,9 +113,15 @@ class Synthesized(Position):
         i, j = self.spans(positions)
         if self.kind == "random":
             table = self.tables[0]
-            return table[:, i, j] if isinstance(j, slice) else heads_second(table[:, i.unsqueeze(-1), j.unsqueeze(-2)])  # type: ignore[union-attr]
+            return (
+                table[:, i, j]
+                if isinstance(j, slice)
+                else heads_second(table[:, i.unsqueeze(-1), j.unsqueeze(-2)])
+            )  # type: ignore[union-attr]
         if self.kind == "factorized":
-            rows, columns = (heads_second(table[:, at]) for table, at in zip(self.tables, (i, j), strict=True))
+            rows, columns = (
+                heads_second(table[:, at]) for table, at in zip(self.tables, (i, j), strict=True)
+            )
             return rows @ columns.transpose(-2, -1)
         active = F.relu(q)
         if self.kind == "dense" and positions.j.dim() == 1:
@@ -116,7 +135,11 @@ class Synthesized(Position):
     def spans(self, positions: Positions) -> tuple[Tensor | slice, Tensor | slice]:
         """Where queries and keys are, as slices where they are in a line: these copy nothing."""
         queries, keys = positions.i.shape[-1], positions.j.shape[-1]
-        return (slice(keys - queries, keys), slice(0, keys)) if positions.in_line else (positions.i, positions.j)
+        return (
+            (slice(keys - queries, keys), slice(0, keys))
+            if positions.in_line
+            else (positions.i, positions.j)
+        )
 
 
 def heads_second(x: Tensor) -> Tensor:
@@ -126,7 +149,11 @@ def heads_second(x: Tensor) -> Tensor:
 
 def at_keys(scores: Tensor, j: Tensor) -> Tensor:
     """Of scores for all positions, B H Q L, those of the keys: B H Q K."""
-    return scores[..., j] if j.dim() == 1 else scores.gather(-1, j[:, None, None].expand(*scores.shape[:3], -1))
+    return (
+        scores[..., j]
+        if j.dim() == 1
+        else scores.gather(-1, j[:, None, None].expand(*scores.shape[:3], -1))
+    )
 
 
 class Nothing(nn.Module):
@@ -166,15 +193,21 @@ class Synthesizer(MultiHeadAttention):
         """`make_mechanism` makes the mechanism to be changed, with a given score where there is one; `rank` is 16 unless given."""
         for name, value, known in (("kind", kind, KINDS), ("plus", plus, PLUS)):
             if value not in known:
-                raise SaccadeError(f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these")
+                raise SaccadeError(
+                    f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these"
+                )
         if rank is not None and not kind.startswith("factorized"):
-            raise SaccadeError(f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out")
+            raise SaccadeError(
+                f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out"
+            )
         make = (lambda score: Mechanism(score)) if make_mechanism is None else make_mechanism
         plain = make(NoScore() if plus == "none" else None)
         if plus == "none" and plain.mask.computed:
             wrong = f"{plain.mask!r} is computed from keys, which a synthesizer without q·k does not have"
             raise SaccadeError(f"{wrong}; choose another mask, or plus=add")
-        super().__init__(dim, heads, mechanism=plain, bias=bias, dropout=dropout, head_width=head_width)
+        super().__init__(
+            dim, heads, mechanism=plain, bias=bias, dropout=dropout, head_width=head_width
+        )
         alpha = nn.Parameter(torch.zeros(())) if plus == "alpha" else None
         position = Synthesized(heads, self.width, kind, max_len, rank or 16, alpha, plain.position)
         score = plain.score if alpha is None else Weakened(plain.score, alpha)

@@ -75,9 +75,13 @@ class Sinusoidal(PositionEmbedding):
 class Learned(PositionEmbedding):
     """A learned table of `max_len` vectors; an error beyond it."""
 
-    def __init__(self, dim: int, max_len: Positive = 512, join: Annotated[Choice, joins] = ADD) -> None:
+    def __init__(
+        self, dim: int, max_len: Positive = 512, join: Annotated[Choice, joins] = ADD
+    ) -> None:
         super().__init__(dim, join)
-        self.vectors = drawn(max_len, dim, std=math.sqrt(0.5))  # as wide as sinusoids, beside tokens of width 1
+        self.vectors = drawn(
+            max_len, dim, std=math.sqrt(0.5)
+        )  # as wide as sinusoids, beside tokens of width 1
 
     def vectors_at(self, at: Tensor) -> Tensor:
         check_within(at, len(self.vectors))
@@ -105,7 +109,9 @@ class Depth(PositionEmbedding):
     ) -> None:
         super().__init__(dim, join)
         if plain.make is Depth:
-            raise SaccadeError("plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none")
+            raise SaccadeError(
+                "plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none"
+            )
         self.plain = plain(dim=dim)
         self.vectors = None if max_len is None else drawn(max_len, dim, std=math.sqrt(0.5))
         self.project = nn.Linear(dim, dim, bias=False) if max_len is None else None
@@ -120,18 +126,25 @@ class Depth(PositionEmbedding):
     def forward(self, x: Tensor, at: Tensor, depth: Tensor | None = None) -> Tensor:
         """`depth` (B N): of each token in its sentence's tree."""
         if depth is None:
-            raise SaccadeError("the depth of words needs parse trees; pass depth=tree_depths(heads)")
+            raise SaccadeError(
+                "the depth of words needs parse trees; pass depth=tree_depths(heads)"
+            )
         return super().forward(self.plain(x, at), depth)
 
 
 class PositionedInput(nn.Module):
     """Token vectors, scaled, with positions: what a Transformer reads. Tokens B N → B N dim."""
 
-    def __init__(self, tokens: Embedding, position: nn.Module, dim: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, tokens: Embedding, position: nn.Module, dim: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.tokens, self.position, self.dropout = tokens, position, Dropout(dropout)
         tokens.initialize(1 / math.sqrt(dim))
-        self.scale, self.reads_bytes = math.sqrt(dim) if tokens.scale is None else tokens.scale, tokens.reads_bytes
+        self.scale, self.reads_bytes = (
+            math.sqrt(dim) if tokens.scale is None else tokens.scale,
+            tokens.reads_bytes,
+        )
 
     @property
     def needs_relation(self) -> bool:
@@ -144,18 +157,25 @@ class PositionedInput(nn.Module):
 
     def join(self, x: Tensor, at: Tensor, depth: Tensor | None = None) -> Tensor:
         """Vectors x (B N dim) with their positions joined to them."""
-        return self.dropout(self.position(x, at, depth) if self.needs_relation else self.position(x, at))
+        return self.dropout(
+            self.position(x, at, depth) if self.needs_relation else self.position(x, at)
+        )
 
 
 class WordInput(nn.Module):
     """Token vectors without position, for recurrent models and bags. Tokens B N (or B) → B N dim (or B dim)."""
 
-    def __init__(self, tokens: Embedding, dropout: nn.Module, word_dropout: float = 0.0, std: float = 0.2) -> None:
+    def __init__(
+        self, tokens: Embedding, dropout: nn.Module, word_dropout: float = 0.0, std: float = 0.2
+    ) -> None:
         """In training, whole words of the vocabulary are dropped wherever they occur, with probability `word_dropout`."""
         super().__init__()
         self.tokens, self.dropout, self.word_dropout = tokens, dropout, word_dropout
         tokens.initialize(std)  # wide enough to keep words apart from the start
-        self.scale, self.reads_bytes = 1.0 if tokens.scale is None else tokens.scale, tokens.reads_bytes
+        self.scale, self.reads_bytes = (
+            1.0 if tokens.scale is None else tokens.scale,
+            tokens.reads_bytes,
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)

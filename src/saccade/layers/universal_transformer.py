@@ -77,11 +77,22 @@ class UniversalStack(Stack):
     ) -> Tensor:
         at = torch.arange(x.shape[1], device=x.device) if positions is None else positions.i
         parts = None if mask is None else mask.causal_and_keys()
-        real = None if parts is None else parts[1].dense(x.shape[0], 1, 1, x.shape[1], x.device)[:, 0, 0]
-        return self.run(x, at, lambda n, y: self.block(n)(y, mask, memory, memory_mask, positions), real)
+        real = (
+            None
+            if parts is None
+            else parts[1].dense(x.shape[0], 1, 1, x.shape[1], x.device)[:, 0, 0]
+        )
+        return self.run(
+            x, at, lambda n, y: self.block(n)(y, mask, memory, memory_mask, positions), real
+        )
 
     def step(
-        self, x: Tensor, caches: list[BlockCache], mask: Mask | None, memory_mask: Mask | None, positions: Positions
+        self,
+        x: Tensor,
+        caches: list[BlockCache],
+        mask: Mask | None,
+        memory_mask: Mask | None,
+        positions: Positions,
     ) -> tuple[Tensor, list[BlockCache]]:
         after: list[BlockCache] = []
 
@@ -98,12 +109,20 @@ class UniversalStack(Stack):
         where = waves(at) if self.position_signal else None
 
         def of_step(t: int) -> Tensor:
-            time = waves(torch.full_like(at[..., :1], t + 1)) if self.times is None else self.times[t]
+            time = (
+                waves(torch.full_like(at[..., :1], t + 1)) if self.times is None else self.times[t]
+            )
             return (time if where is None else where + time).to(x.dtype)
 
         return of_step
 
-    def run(self, x: Tensor, at: Tensor, apply: Callable[[int, Tensor], Tensor], real: Tensor | None = None) -> Tensor:
+    def run(
+        self,
+        x: Tensor,
+        at: Tensor,
+        apply: Callable[[int, Tensor], Tensor],
+        real: Tensor | None = None,
+    ) -> Tensor:
         """`apply` block n to B N dim; `real` (B or 1, N): which positions are no padding."""
 
         def through(turn: int, y: Tensor) -> Tensor:
@@ -133,7 +152,9 @@ class UniversalStack(Stack):
     ) -> Tensor:
         """The mix of what the steps made, each position until it halts."""
         running = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        total = torch.zeros(x.shape[:2], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+        total = torch.zeros(
+            x.shape[:2], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device
+        )
         output, cost = torch.zeros_like(x), torch.zeros_like(total)
         for t in range(self.steps):
             y = x + signal(t)

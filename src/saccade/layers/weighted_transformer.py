@@ -20,24 +20,35 @@ class Branches(nn.Module):
 
     The MLPs are `count`: one per head, or a single one for all heads."""
 
-    def __init__(self, heads: int, width: int, dim: int, hidden: int, dropout: float, count: int) -> None:
+    def __init__(
+        self, heads: int, width: int, dim: int, hidden: int, dropout: float, count: int
+    ) -> None:
         super().__init__()
         self.project = nn.Parameter(torch.empty(heads, width, dim))
         self.inner = nn.Parameter(torch.empty(count, dim, hidden))
         self.outer = nn.Parameter(torch.empty(count, hidden, dim))
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
         self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
-        self.kappa, self.alpha = nn.Parameter(torch.zeros(heads)), nn.Parameter(torch.zeros(heads))  # before their softmax
+        self.kappa, self.alpha = (
+            nn.Parameter(torch.zeros(heads)),
+            nn.Parameter(torch.zeros(heads)),
+        )  # before their softmax
         self.dropout = nn.Dropout(dropout)
         inner = dim + hidden * count
-        for weight, sizes in ((self.project, heads * width + dim), (self.inner, inner), (self.outer, inner)):
+        for weight, sizes in (
+            (self.project, heads * width + dim),
+            (self.inner, inner),
+            (self.outer, inner),
+        ):
             nn.init.uniform_(weight, -math.sqrt(6 / sizes), math.sqrt(6 / sizes))
 
     def forward(self, heads: Tensor) -> Tensor:
         count, width, _ = self.project.shape
         each = heads.reshape(-1, count, width).transpose(0, 1)  # H (B N) D
         projected = (each @ self.project) * self.kappa.softmax(0).view(-1, 1, 1)
-        inner, outer = (weight[0] if len(weight) == 1 else weight for weight in (self.inner, self.outer))
+        inner, outer = (
+            weight[0] if len(weight) == 1 else weight for weight in (self.inner, self.outer)
+        )
         made = self.dropout((projected @ inner + self.inner_bias).relu()) @ outer + self.outer_bias
         return (made * self.alpha.softmax(0).view(-1, 1, 1)).sum(0).view(*heads.shape[:-1], -1)
 
@@ -65,10 +76,14 @@ class WeightedBlock(Block):
             if attention is not None:
                 if not isinstance(attention, MultiHeadAttention):
                     got = f"got {type(attention).__name__}"
-                    raise SaccadeError(f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out")
+                    raise SaccadeError(
+                        f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out"
+                    )
                 heads = attention.heads
                 if not shared and hidden % heads:
-                    wrong = f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}"
+                    wrong = (
+                        f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}"
+                    )
                     raise SaccadeError(f"{wrong}; block=weighted gives each head an equal part")
                 inner, count = (hidden, 1) if shared else (hidden // heads, heads)
                 attention.out = Branches(heads, attention.width, dim, inner, dropout, count)

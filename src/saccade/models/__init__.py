@@ -73,5 +73,23 @@ __all__ += [
     "Tagger",
     "TextAutoencoder",
 ]
-__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "XLNet", "table"]
-__all__ += ["Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT", "WindowMLP", "table"]
+__all__ += [
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerEncoder",
+    "TransformerXL",
+    "TwoStream",
+    "ViT",
+    "XLNet",
+    "table",
+]
+__all__ += [
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerEncoder",
+    "TransformerXL",
+    "TwoStream",
+    "ViT",
+    "WindowMLP",
+    "table",
+]

@@ -9,7 +9,17 @@ from torch import nn
 
 from ..core import Mechanism, masks, normalizers, positions, scores, sites
 from ..errors import SaccadeError
-from ..layers import embeddings, feedforward, image_inputs, mixers, norms, pooling, residuals, stack, token_inputs
+from ..layers import (
+    embeddings,
+    feedforward,
+    image_inputs,
+    mixers,
+    norms,
+    pooling,
+    residuals,
+    stack,
+    token_inputs,
+)
 from ..layers.block import Block
 from ..layers.block import table as block_table
 from ..layers.multihead_attention import MultiHeadAttention
@@ -37,35 +47,51 @@ class Config:
     dim: int = number(512, 1, 65_536, "width of a token's vector")
     hidden: int = number(2048, 1, 65_536, "width inside the feed-forward part")
     depth: int = number(6, 1, 1000, "blocks")
-    heads: int = number(8, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given")
+    heads: int = number(
+        8, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given"
+    )
     kv_heads: int | None = number(None, 1, 65_536, "heads of keys and values, where they are fewer")
     head_width: int | None = number(None, 1, 65_536, "width of a head; by default `dim` / `heads`")
-    cross_heads: int | None = number(None, 1, 65_536, "heads of the attention that reads a memory, where they differ")
-    cross_width: int | None = number(None, 1, 65_536, "width of these heads; by default that of the others")
+    cross_heads: int | None = number(
+        None, 1, 65_536, "heads of the attention that reads a memory, where they differ"
+    )
+    cross_width: int | None = number(
+        None, 1, 65_536, "width of these heads; by default that of the others"
+    )
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
     attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
     tied: bool = setting(True, "tie the output projection to the embedding")
     shared: bool = setting(False, "one embedding for source and target (needs `vocabulary.joint`)")
     score: Choice = part(scores.table, scores.ScaledDot)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
-    mask: Choice = part(masks.table, masks.Full, "of self-attention, added to the causal and padding masks")
-    position: Choice = part(positions.table, positions.NoPosition, "positions inside self-attention")
+    mask: Choice = part(
+        masks.table, masks.Full, "of self-attention, added to the causal and padding masks"
+    )
+    position: Choice = part(
+        positions.table, positions.NoPosition, "positions inside self-attention"
+    )
     position_embedding: Choice = part(
         token_inputs.table,
         token_inputs.Sinusoidal,
         "positions at the input; by default `sinusoidal`, or `none` where `position` knows the order",
     )
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    mixer: Choice = part(mixers.table, MultiHeadAttention, "how positions exchange information in each block")
+    mixer: Choice = part(
+        mixers.table, MultiHeadAttention, "how positions exchange information in each block"
+    )
     feedforward: Choice = part(feedforward.table, feedforward.MLP)
     residual: Choice = part(residuals.table, residuals.PreNorm)
     norm: Choice = part(norms.table, norms.LayerNorm)
     block: Choice = part(block_table, Block, "what a block consists of")
     stack: Choice = part(stack.table, stack.Stack, "how blocks follow one another")
     head: Choice = part(head_table, LinearHead)
-    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Attention, "how a text's vectors become one, for a label"
+    )
     grid_embedding: Choice = part(
-        image_inputs.table, image_inputs.SinusoidalGrid, "rows and columns of an image that is attended to"
+        image_inputs.table,
+        image_inputs.SinusoidalGrid,
+        "rows and columns of an image that is attended to",
     )
 
     @staticmethod
@@ -73,7 +99,10 @@ class Config:
         """Defaults that depend on other settings: a mechanism that knows the tokens' order needs no sinusoids at the input."""
         chosen = values.get("position", "none")
         name = chosen.get("name") if isinstance(chosen, dict) else chosen
-        blind = ("none", *(entry.name for entry in positions.table if entry.make.needs_relation))  # to the order
+        blind = (
+            "none",
+            *(entry.name for entry in positions.table if entry.make.needs_relation),
+        )  # to the order
         known = {} if name in blind else {"position_embedding": "none"}
         return {**known, **values}
 
@@ -93,9 +122,13 @@ def check_mixer(c: Config, causal: bool) -> None:
     """Raises when heads do not divide the width, or when a mixer that sees all tokens should hide the future."""
     if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
         wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
-        raise SaccadeError(f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder")
+        raise SaccadeError(
+            f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder"
+        )
     if c.head_width is not None and "head_width" not in parameters(c.mixer.make):
-        raise SaccadeError(f"model.head_width has no effect on model.mixer={mixers.table.name_of(c.mixer.make)}; leave it out")
+        raise SaccadeError(
+            f"model.head_width has no effect on model.mixer={mixers.table.name_of(c.mixer.make)}; leave it out"
+        )
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
         raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
@@ -108,7 +141,11 @@ def facts_of(heads: int, width: int) -> dict[str, int]:
 
 def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later]:
     """What a mixer may ask for and another has no use for."""
-    return {"kv_heads": Later(lambda: c.kv_heads), "dropout": Later(lambda: c.attention_dropout), "mechanism": Later(mechanism)}
+    return {
+        "kv_heads": Later(lambda: c.kv_heads),
+        "dropout": Later(lambda: c.attention_dropout),
+        "mechanism": Later(mechanism),
+    }
 
 
 def each_mask(c: Config) -> Callable[[int, int], masks.Mask]:
@@ -136,25 +173,44 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
             shared[heads] = position
         if position.first_layer_only and n:
             position = positions.NoPosition()
-        return Mechanism(c.score(**facts) if score is None else score, c.normalize(**facts), visible(n, heads), position)
+        return Mechanism(
+            c.score(**facts) if score is None else score,
+            c.normalize(**facts),
+            visible(n, heads),
+            position,
+        )
 
-    def attention(make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int, head_width: int | None) -> Any:
+    def attention(
+        make: Choice, n: int, mechanism: Callable[[], Mechanism], heads: int, head_width: int | None
+    ) -> Any:
         own = partial(self_attention, n, heads)
-        return make(dim=c.dim, heads=heads, head_width=head_width, n=n, make_mechanism=own, **late_facts(c, mechanism))
+        return make(
+            dim=c.dim,
+            heads=heads,
+            head_width=head_width,
+            n=n,
+            make_mechanism=own,
+            **late_facts(c, mechanism),
+        )
 
     def mixer(n: int, times: int = 1) -> mixers.Mixer:
         heads = times * c.heads
-        made: mixers.Mixer = attention(c.mixer, n, lambda: self_attention(n, heads), heads, c.head_width)
+        made: mixers.Mixer = attention(
+            c.mixer, n, lambda: self_attention(n, heads), heads, c.head_width
+        )
         return made
 
     def reader(n: int) -> MultiHeadAttention | None:
         """Attention to a memory, whose positions have nothing to do with those of the queries: no position, and no mask between them."""
         if role != "decoder":
             return None
-        make = Choice(MultiHeadAttention, {name: value for name, value in c.mixer.options.items() if name == "bias"})
+        make = Choice(
+            MultiHeadAttention,
+            {name: value for name, value in c.mixer.options.items() if name == "bias"},
+        )
         heads, width = c.cross_heads or c.heads, c.cross_width or c.head_width
         facts = facts_of(heads, width or c.dim // c.heads)
-        plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))  # noqa: E731
+        plain = lambda: Mechanism(c.score(**facts), c.normalize(**facts))
         made: MultiHeadAttention = attention(make, n, plain, heads, facts["dim"])
         return made
 
@@ -164,7 +220,9 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
             mixer=Later(lambda: mixer(n)),
             make_mixer=partial(mixer, n),
             make_cross=partial(reader, n),
-            feedforward=Later(lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)),
+            feedforward=Later(
+                lambda: c.feedforward(dim=c.dim, hidden=c.hidden, dropout=c.dropout, **at)
+            ),
             cross=Later(lambda: reader(n)),
             residual=partial(c.residual, norm=norm, dropout=c.dropout, dim=c.dim, **at),
             norm=norm,
@@ -230,8 +288,14 @@ def without_relation(made: P) -> P:
         wrong = "model.mask.extra is for an encoder alone, whose global tokens see the whole text"
         raise SaccadeError(f"{wrong}; leave it out, or choose model.family=transformer-encoder")
     if made.needs_relation:
-        wanted = "model.position=syntax" if isinstance(made, stack.Stack) else "model.position_embedding=depth"
-        raise SaccadeError(f"{wanted} needs the parse trees of tagging data; choose another position")
+        wanted = (
+            "model.position=syntax"
+            if isinstance(made, stack.Stack)
+            else "model.position_embedding=depth"
+        )
+        raise SaccadeError(
+            f"{wanted} needs the parse trees of tagging data; choose another position"
+        )
     return made
 
 

@@ -41,7 +41,9 @@ def attention_maps(body: ImageEncoder, image: Tensor) -> Maps:
     for name, layer in sites(body).items():
         for call in seen[name].calls[-1:]:
             if isinstance(layer, WindowAttention) and isinstance(call.positions, Windows):
-                layers[name] = from_windows(call, call.positions, call.positions.shift if layer.shifted else 0)
+                layers[name] = from_windows(
+                    call, call.positions, call.positions.shift if layer.shifted else 0
+                )
             elif call.sizes[2] == call.sizes[3] >= count:
                 weights = call.weights()[0].float()
                 layers[name] = weights[:, -count:, -count:].mean(1).unflatten(1, (rows, columns))
@@ -68,7 +70,9 @@ def grad_cam(model: ImageClassifier, image: Tensor, label: int) -> Tensor:
         grid = model.body.grid(*image.shape[2:])
         logit = model.head(model.pool(tokens, x.requires_grad_(), lengths))[0, label]
         [gradient] = torch.autograd.grad(logit, x)
-    found = (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0, -math.prod(grid) :]  # without a class token
+    found = (
+        (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0, -math.prod(grid) :]
+    )  # without a class token
     return (found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)).view(grid)
 
 
@@ -76,7 +80,9 @@ def from_windows(call: Look, at: Windows, shift: int) -> Tensor:
     """The mean row of a layer's weights within windows, each window back where it was in the grid: H R C."""
     rows, columns = at.grid
     weights = call.weights().float()
-    looking = at.divide(weights.new_ones(1, rows * columns, 1), shift)  # 0 at the padding of windows, which is nobody
+    looking = at.divide(
+        weights.new_ones(1, rows * columns, 1), shift
+    )  # 0 at the padding of windows, which is nobody
     received = (weights * looking.unsqueeze(1)).sum(2).transpose(1, 2)
     return at.join(received, shift)[0].T.unflatten(1, at.grid) / (rows * columns)
 

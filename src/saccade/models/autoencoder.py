@@ -16,13 +16,16 @@ class Autoencoder(nn.Module):
 
     def __init__(self, body: ImageEncoder, size: tuple[int, int], latent: int, width: int) -> None:
         super().__init__()
-        given, rows, columns = math.prod(body.grid(*size)) * body.dim, *(-(-side // 2**DOUBLINGS) for side in size)
+        given, rows, columns = (
+            math.prod(body.grid(*size)) * body.dim,
+            *(-(-side // 2**DOUBLINGS) for side in size),
+        )
         largest = latent * max(given, (width << DOUBLINGS) * rows * columns)
         if largest > LARGEST:
-            what = (
-                f"pictures of {size[0]} × {size[1]} pixels and autoencoding.latent={latent} make a matrix of {largest:,} numbers"
+            what = f"pictures of {size[0]} × {size[1]} pixels and autoencoding.latent={latent} make a matrix of {largest:,} numbers"
+            raise SaccadeError(
+                f"{what}, at most {LARGEST:,} fit; choose a smaller latent, width or data.image_size"
             )
-            raise SaccadeError(f"{what}, at most {LARGEST:,} fit; choose a smaller latent, width or data.image_size")
         self.body, self.squeeze = body, nn.Linear(given, latent)
         self.decoder = PixelDecoder(latent, width, rows, columns)
         self.size = size
@@ -46,10 +49,17 @@ class PixelDecoder(nn.Module):
     def __init__(self, latent: int, width: int, rows: int, columns: int) -> None:
         super().__init__()
         channels = width << DOUBLINGS
-        self.start, self.shape = nn.Linear(latent, channels * rows * columns), (channels, rows, columns)
+        self.start, self.shape = (
+            nn.Linear(latent, channels * rows * columns),
+            (channels, rows, columns),
+        )
         layers: list[nn.Module] = []
         for _ in range(DOUBLINGS):
-            layers += [nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.PixelShuffle(2), nn.GELU()]
+            layers += [
+                nn.Conv2d(channels, 2 * channels, 3, padding=1),
+                nn.PixelShuffle(2),
+                nn.GELU(),
+            ]
             channels //= 2
         last = nn.Conv2d(channels, 3, 3, padding=1)
         nn.init.constant_(last.bias, 0.5)  # type: ignore[arg-type]  # a gray picture to begin with

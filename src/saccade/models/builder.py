@@ -20,17 +20,25 @@ from .modifications import modified
 
 T = TypeVar("T", bound=nn.Module)
 NAMES = ("family", "size", "modification")  # of a recipe's `model`: what is written out as settings
-IMAGES = "image_encoder"  # of a recipe's `model`: the settings of a model inside it, which reads images
+IMAGES = (
+    "image_encoder"  # of a recipe's `model`: the settings of a model inside it, which reads images
+)
 DEFAULT_IMAGES = {"family": "cnn", "size": "medium"}
 AUTO = "auto"  # the model.size that is chosen by the data and the device
-LARGE = 2**27  # numbers in the matrices of all layers, above which a model is measured before it is made
+LARGE = (
+    2**27
+)  # numbers in the matrices of all layers, above which a model is measured before it is made
 
 
 class Undrawn(TorchFunctionMode):
     """Within the `with`, nothing is drawn: for parameters without memory PyTorch would load its compiler, which takes seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__.endswith("_") and not func.__name__.startswith("_") and hasattr(nn.init, func.__name__):
+        if (
+            func.__name__.endswith("_")
+            and not func.__name__.startswith("_")
+            and hasattr(nn.init, func.__name__)
+        ):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
@@ -50,7 +58,9 @@ def bounded(numbers: int, parts: int) -> Iterator[None]:
         total["parts"] += 1
         total["numbers"] += one.numel() if isinstance(one, torch.Tensor) else 0
         if total["numbers"] > numbers or total["parts"] > parts:
-            raise SaccadeError("its settings describe a larger model than its parameters are; copy the model folder again")
+            raise SaccadeError(
+                "its settings describe a larger model than its parameters are; copy the model folder again"
+            )
 
     kinds = (
         registered.register_module_parameter_registration_hook,
@@ -80,7 +90,9 @@ class Builder:
     def __init__(self, values: Mapping[str, Any], where: str = "model") -> None:
         self.name, self.where = values.get("family"), where
         if not isinstance(self.name, str):
-            raise SaccadeError(f"{where}.family is {self.name!r}; choose one of: {', '.join(models.table.names())}")
+            raise SaccadeError(
+                f"{where}.family is {self.name!r}; choose one of: {', '.join(models.table.names())}"
+            )
         self.family = models.table[self.name]
         self.images: Any = values.get(IMAGES, DEFAULT_IMAGES)
         self.inner: Builder | None = None
@@ -90,7 +102,9 @@ class Builder:
         if wrong is not None:
             hint = RENAMED.get(wrong) or did_you_mean(wrong, known, setting=True)
             raise SaccadeError(f"no setting named '{where}.{wrong}' for {self.name}{hint}")
-        complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(self.family.config, "complete", dict)
+        complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(
+            self.family.config, "complete", dict
+        )
         sizes: Mapping[Any, Any] = {None: {}, **getattr(self.family.config, "sizes", {})}
         if (size := values.get("size")) not in list(sizes):
             raise SaccadeError(
@@ -106,11 +120,17 @@ class Builder:
         """A model of a kind, for vocabularies of these sizes, or around an image encoder."""
         build = self.family.build(kind)
         if build is None:
-            able = ", ".join(entry.name for entry in models.table if entry.make.build(kind) is not None)
+            able = ", ".join(
+                entry.name for entry in models.table if entry.make.build(kind) is not None
+            )
             title = getattr(kind, "title", kind.__name__)
-            raise SaccadeError(f"{self.where}.family is '{self.name}', which is not {title}; choose one of: {able}")
+            raise SaccadeError(
+                f"{self.where}.family is '{self.name}', which is not {title}; choose one of: {able}"
+            )
         made = self.checked(lambda: build(*facts, self.config))
-        if isinstance(made, models.Decodable) and any(getattr(part, "reads_bytes", False) for part in made.modules()):
+        if isinstance(made, models.Decodable) and any(
+            getattr(part, "reads_bytes", False) for part in made.modules()
+        ):
             wrong = f"model.embedding reads a token's bytes, and this {self.name} generates token ids alone"
             raise SaccadeError(f"{wrong}; choose model.embedding=tokens")
         return made  # type: ignore[return-value]
@@ -118,7 +138,9 @@ class Builder:
     def image_encoder(self) -> models.ImageEncoder:
         """The model inside that reads images, by the settings `image_encoder`."""
         if not isinstance(self.images, Mapping):
-            raise SaccadeError(f"model.{IMAGES} is {self.images!r}; expected settings such as {{family: cnn, size: small}}")
+            raise SaccadeError(
+                f"model.{IMAGES} is {self.images!r}; expected settings such as {{family: cnn, size: small}}"
+            )
         self.inner = Builder(self.images, f"{self.where}.{IMAGES}")
         return self.inner.make(models.ImageEncoder)
 
@@ -133,10 +155,15 @@ class Builder:
     def checked(self, make: Callable[[], T]) -> T:
         """What `make` makes, if its parameters fit this machine; a large model is first built without memory, to be counted."""
         sizes = [int(getattr(self.settings, name, 1)) for name in ("dim", "hidden", "depth")]
-        options = getattr(getattr(self.settings, "feedforward", None), "options", {})  # how many experts, or keys of a memory
+        options = getattr(
+            getattr(self.settings, "feedforward", None), "options", {}
+        )  # how many experts, or keys of a memory
         count = max([1, *(value for value in options.values() if type(value) is int)])
         try:
-            if sizes[0] * max(sizes[:2]) * sizes[2] * count**2 > LARGE and torch.empty(0).device.type != "meta":
+            if (
+                sizes[0] * max(sizes[:2]) * sizes[2] * count**2 > LARGE
+                and torch.empty(0).device.type != "meta"
+            ):
                 with torch.device("meta"), Undrawn():
                     check_fits(make(), str(self.name))
             return make()
@@ -159,7 +186,11 @@ RENAMED = {
 
 def memory_here() -> float:
     """The bytes of memory of this machine; without a limit where the system does not say."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else float("inf")
+    return (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if hasattr(os, "sysconf")
+        else float("inf")
+    )
 
 
 def check_fits(model: nn.Module, name: str) -> None:
@@ -174,14 +205,25 @@ def check_fits(model: nn.Module, name: str) -> None:
 def spelled(builder: Builder, values: Mapping[str, Any], strict: bool) -> dict[str, Any]:
     """The settings that were read when a builder made its model; a given one that was not is refused, where `strict`."""
     every, used, inner = spell_all(builder.settings), builder.config._read, builder.inner
-    unused = [name for name in values if name not in NAMES and name not in used and (name != IMAGES or inner is None)]
+    unused = [
+        name
+        for name in values
+        if name not in NAMES and name not in used and (name != IMAGES or inner is None)
+    ]
     if unused and strict:
-        raise SaccadeError(f"{builder.where}.{unused[0]} has no effect on this {builder.name}; leave it out")
-    found = {"family": builder.name, **{name: value for name, value in every.items() if name in used}}
+        raise SaccadeError(
+            f"{builder.where}.{unused[0]} has no effect on this {builder.name}; leave it out"
+        )
+    found = {
+        "family": builder.name,
+        **{name: value for name, value in every.items() if name in used},
+    }
     return found if inner is None else {**found, IMAGES: spelled(inner, builder.images, strict)}
 
 
-def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True) -> dict[str, Any]:
+def complete(
+    values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True
+) -> dict[str, Any]:
     """The model's settings with every default written out, but for those that `sketch`, which builds the task's model without memory,
     does not read; such a one that was given is refused, where `strict`. The settings of an automatic size are left out."""
     auto = values.get("size") == AUTO
@@ -194,4 +236,6 @@ def complete(values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict
     if "modification" in values:  # it scales sizes that are still open
         return dict(values)
     left_open = {*builder.family.config.sizes["small"]} - {*values}  # type: ignore[attr-defined]
-    return {"family": builder.name, "size": AUTO} | {name: value for name, value in found.items() if name not in left_open}
+    return {"family": builder.name, "size": AUTO} | {
+        name: value for name, value in found.items() if name not in left_open
+    }

@@ -19,7 +19,9 @@ from ..settings import Choice, number, part
 from .families import Sizes, add_family, named_sizes
 from .protocols import Seq2Seq
 
-units: Table[type["ReluUnit"]] = Table("units", "unit", facts=("dim", "hidden", "width", "dilation", "causal", "norm", "dropout"))
+units: Table[type["ReluUnit"]] = Table(
+    "units", "unit", facts=("dim", "hidden", "width", "dilation", "causal", "norm", "dropout")
+)
 
 
 @units.add("relu", paper="Kalchbrenner et al. 2016 (ByteNet)")
@@ -29,11 +31,26 @@ class ReluUnit(nn.Module):
     outputs = 1  # of the convolution, each `hidden` wide
 
     def __init__(
-        self, dim: int, hidden: int, width: int, dilation: int, causal: bool, norm: Choice, dropout: float = 0.0
+        self,
+        dim: int,
+        hidden: int,
+        width: int,
+        dilation: int,
+        causal: bool,
+        norm: Choice,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.before, self.inside, self.after = norm(dim=dim), norm(dim=hidden), norm(dim=self.outputs * hidden)
-        self.inner, self.outer, self.dropout = Convolution(dim, hidden), Convolution(hidden, dim), nn.Dropout(dropout)
+        self.before, self.inside, self.after = (
+            norm(dim=dim),
+            norm(dim=hidden),
+            norm(dim=self.outputs * hidden),
+        )
+        self.inner, self.outer, self.dropout = (
+            Convolution(dim, hidden),
+            Convolution(hidden, dim),
+            nn.Dropout(dropout),
+        )
         self.conv = Convolution(hidden, self.outputs * hidden, width, dilation, causal)
 
     def enter(self, x: Tensor) -> Tensor:
@@ -46,7 +63,9 @@ class ReluUnit(nn.Module):
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         entered = self.enter(x)
-        return x + self.outer(self.dropout(self.leave(entered, self.after(self.conv(entered, real)))))
+        return x + self.outer(
+            self.dropout(self.leave(entered, self.after(self.conv(entered, real))))
+        )
 
     def step(self, x: Tensor, cache: LastInputs) -> tuple[Tensor, LastInputs]:
         entered = self.enter(x)
@@ -65,7 +84,9 @@ class MultiplicativeUnit(ReluUnit):
 
     def leave(self, entered: Tensor, convolved: Tensor) -> Tensor:
         first, second, third, update = convolved.chunk(4, -1)
-        return first.sigmoid() * torch.tanh(second.sigmoid() * entered + third.sigmoid() * update.tanh())
+        return first.sigmoid() * torch.tanh(
+            second.sigmoid() * entered + third.sigmoid() * update.tanh()
+        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +104,15 @@ class Config:
     hidden: int = number(256, 1, 65_536, "width inside a unit")
     depth: int = number(10, 1, 1000, "units of the encoder, and of the decoder")
     width: int = number(3, 1, 64, "width of the convolutions")
-    dilations: int = number(5, 1, 10, "dilations double from unit to unit, 1, 2, 4 …, and begin anew after so many units")
-    dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before each unit's end")
+    dilations: int = number(
+        5,
+        1,
+        10,
+        "dilations double from unit to unit, 1, 2, 4 …, and begin anew after so many units",
+    )
+    dropout: float = number(
+        0.1, 0.0, 0.99, "dropout of the embedded words, and before each unit's end"
+    )
     unit: Choice = part(units, ReluUnit, "what surrounds each convolution")
     norm: Choice = part(norms.table, norms.LayerNorm)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
@@ -96,16 +124,27 @@ class ByteNet(Seq2Seq):
 
     def __init__(self, source_vocab: int, target_vocab: int, c: Config) -> None:
         super().__init__()
-        facts = {"dim": c.dim, "hidden": c.hidden, "width": c.width, "norm": c.norm, "dropout": c.dropout}
+        facts = {
+            "dim": c.dim,
+            "hidden": c.hidden,
+            "width": c.width,
+            "norm": c.norm,
+            "dropout": c.dropout,
+        }
         self.source, self.target = (
             token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
             for vocab in (source_vocab, target_vocab)
         )
         self.encoder, self.decoder = (
-            nn.ModuleList(c.unit(dilation=2 ** (n % c.dilations), causal=causal, **facts) for n in range(c.depth))
+            nn.ModuleList(
+                c.unit(dilation=2 ** (n % c.dilations), causal=causal, **facts)
+                for n in range(c.depth)
+            )
             for causal in (False, True)
         )
-        self.join, self.finish = (nn.Sequential(c.norm(dim=c.dim), nn.ReLU(), Convolution(c.dim, c.dim)) for _ in range(2))
+        self.join, self.finish = (
+            nn.Sequential(c.norm(dim=c.dim), nn.ReLU(), Convolution(c.dim, c.dim)) for _ in range(2)
+        )
         self.head = c.head(dim=c.dim, vocab=target_vocab, tied=None, bias=True)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
@@ -128,7 +167,9 @@ class ByteNet(Seq2Seq):
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         below = self.encode(source, lengths)
-        return State(below=below, caches=[unit.conv.start(below) for unit in self.decoder], length=0)  # type: ignore[union-attr, operator]
+        return State(
+            below=below, caches=[unit.conv.start(below) for unit in self.decoder], length=0
+        )  # type: ignore[union-attr, operator]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         x, t, after = self.target(tokens.unsqueeze(1)), state.length, []

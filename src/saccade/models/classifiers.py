@@ -66,12 +66,16 @@ class ImageClassifier(nn.Module):
 class Answerer(nn.Module):
     """One answer per question about an image: logits = W pool(body(question, image)) + b."""
 
-    def __init__(self, body: LookingEncoder, pool: Pool, answers: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, body: LookingEncoder, pool: Pool, answers: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.body, self.pool = with_token(body, pool), pool
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, answers)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor, which: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, images: Tensor, which: Tensor | None = None
+    ) -> Tensor:
         """B C; `which` (B): the image of each question."""
         pooled = self.pool(ids_of(tokens), self.body(tokens, lengths, images, which), lengths)
         return self.head(self.dropout(pooled))
@@ -86,10 +90,19 @@ class Tagger(nn.Module):
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(body.dim, classes)
 
     def forward(
-        self, tokens: Tensor, lengths: Tensor, at: Tensor, relation: Tensor | None = None, depth: Tensor | None = None
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        at: Tensor,
+        relation: Tensor | None = None,
+        depth: Tensor | None = None,
     ) -> Tensor:
         """`at` (B W): the position of each word's first token → B W C. `relation` (B N N) and `depth` (B N): for an encoder of trees."""
-        x = self.body(tokens, lengths) if relation is None else self.body(tokens, lengths, relation=relation, depth=depth)
+        x = (
+            self.body(tokens, lengths)
+            if relation is None
+            else self.body(tokens, lengths, relation=relation, depth=depth)
+        )
         return self.head(self.dropout(rows(x, at)))
 
 
@@ -121,12 +134,19 @@ class MaskedModel(nn.Module):
         self.body, self.head = body, hidden_head(body, vocab)
 
     def forward(
-        self, tokens: Tensor, lengths: Tensor, at: Tensor | None = None, mask: Mask | None = None, positions: Tensor | None = None
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        at: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Logits at every position, B N V, or at the asked ones (B W) alone: B W V. `mask` and `positions`: for a body that attends."""
         if mask is None and positions is None:
             x = self.body(tokens, lengths)
         else:
-            assert isinstance(self.body, AttendingEncoder), "only an encoder that attends takes a mask"
+            assert isinstance(self.body, AttendingEncoder), (
+                "only an encoder that attends takes a mask"
+            )
             x = self.body(tokens, lengths, mask, positions)
         return self.head(x if at is None else rows(x, at))

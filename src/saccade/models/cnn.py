@@ -18,15 +18,32 @@ from .protocols import ImageEncoder, maps_of
 class CnnConfig:
     """The settings of a residual CNN; each stage is twice as wide as the one before, and has half as many rows and columns."""
 
-    sizes: ClassVar[Sizes] = named_sizes(dim=(16, 24, 32, 64, 128))  # with the default depths, base is ResNet-18
+    sizes: ClassVar[Sizes] = named_sizes(
+        dim=(16, 24, 32, 64, 128)
+    )  # with the default depths, base is ResNet-18
 
     dim: int = number(64, 1, 4096, "channels of the first stage")
-    depths: list[int] = numbers([2, 2, 2, 2], 1, 100, "blocks of each stage, each of two convolutions")
-    stem_stride: int = number(1, 1, 8, "stride of the first convolution: 1 for images of 32 × 32, 2 or more for larger ones")
+    depths: list[int] = numbers(
+        [2, 2, 2, 2], 1, 100, "blocks of each stage, each of two convolutions"
+    )
+    stem_stride: int = number(
+        1,
+        1,
+        8,
+        "stride of the first convolution: 1 for images of 32 × 32, 2 or more for larger ones",
+    )
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
-    attention: Choice = part(feature_attention.table, feature_attention.NoFeatureAttention, "inside every block, before the sum")
-    stage_attention: Choice = part(feature_attention.table, feature_attention.NoFeatureAttention, "after every stage")
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
+    attention: Choice = part(
+        feature_attention.table,
+        feature_attention.NoFeatureAttention,
+        "inside every block, before the sum",
+    )
+    stage_attention: Choice = part(
+        feature_attention.table, feature_attention.NoFeatureAttention, "after every stage"
+    )
+    pool: Choice = part(
+        pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label"
+    )
 
     @property
     def depth(self) -> int:
@@ -41,15 +58,25 @@ class CnnConfig:
 class ResidualBlock(nn.Module):
     """relu(x + attention(norm(conv(relu(norm(conv(x))))))): 3 × 3 convolutions; x by a 1 × 1 convolution where its size changes."""
 
-    def __init__(self, before: int, dim: int, stride: int, attention: feature_attention.FeatureAttention) -> None:
+    def __init__(
+        self, before: int, dim: int, stride: int, attention: feature_attention.FeatureAttention
+    ) -> None:
         super().__init__()
-        self.first, self.first_norm = nn.Conv2d(before, dim, 3, stride, 1, bias=False), norms.BatchNorm(dim)
-        self.second, self.second_norm = nn.Conv2d(dim, dim, 3, 1, 1, bias=False), norms.BatchNorm(dim)
+        self.first, self.first_norm = (
+            nn.Conv2d(before, dim, 3, stride, 1, bias=False),
+            norms.BatchNorm(dim),
+        )
+        self.second, self.second_norm = (
+            nn.Conv2d(dim, dim, 3, 1, 1, bias=False),
+            norms.BatchNorm(dim),
+        )
         self.gate = attention
         same = before == dim and stride == 1
         self.shortcut: nn.Module = nn.Identity()
         if not same:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, dim, 1, stride, bias=False), norms.BatchNorm(dim))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(before, dim, 1, stride, bias=False), norms.BatchNorm(dim)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         inner = F.relu(self.first_norm(self.first(x)))
@@ -64,7 +91,9 @@ class CNN(ImageEncoder):
     def __init__(self, c: CnnConfig) -> None:
         super().__init__()
         if len(c.depths) > 8:
-            raise SaccadeError(f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8")
+            raise SaccadeError(
+                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8"
+            )
         self.strides = [c.stem_stride, *[2] * (len(c.depths) - 1)]
         first = nn.Conv2d(3, c.dim, 3, c.stem_stride, 1, bias=False)
         self.embedding = nn.Sequential(first, norms.BatchNorm(c.dim), nn.ReLU())

@@ -27,30 +27,45 @@ class Config:
     """The settings of a convolutional encoder–decoder. All layers are equally wide (the paper's largest one has three widths)."""
 
     sizes: ClassVar[Sizes] = named_sizes(  # base is the paper's for English–Romanian
-        dim=(64, 128, 256, 512, 768), hidden=(64, 128, 256, 512, 768), depth=(2, 3, 4, 20, 15), dropout=(0.1, 0.2, 0.2, 0.2, 0.1)
+        dim=(64, 128, 256, 512, 768),
+        hidden=(64, 128, 256, 512, 768),
+        depth=(2, 3, 4, 20, 15),
+        dropout=(0.1, 0.2, 0.2, 0.2, 0.1),
     )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector, and of attention")
     hidden: int = number(256, 1, 65_536, "width between the layers")
-    depth: int = number(4, 1, 1000, "layers of the encoder, and of the decoder, each of which attends")
+    depth: int = number(
+        4, 1, 1000, "layers of the encoder, and of the decoder, each of which attends"
+    )
     width: int = number(3, 1, 64, "width of the convolutions")
-    dropout: float = number(0.1, 0.0, 0.99, "dropout of the input, before each convolution and before the output")
-    weight_norm: bool = setting(True, "length and direction of each output's weights as parameters of their own")
+    dropout: float = number(
+        0.1, 0.0, 0.99, "dropout of the input, before each convolution and before the output"
+    )
+    weight_norm: bool = setting(
+        True, "length and direction of each output's weights as parameters of their own"
+    )
     tied: bool = setting(False, "tie the output projection to the embedding")
     score: Choice = part(scores.table, scores.Dot)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
-    position_embedding: Choice = part(token_inputs.table, Choice(token_inputs.Learned, {"max_len": 1024}))
+    position_embedding: Choice = part(
+        token_inputs.table, Choice(token_inputs.Learned, {"max_len": 1024})
+    )
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
     head: Choice = part(output_heads.table, output_heads.LinearHead)
 
 
 def linear(c: Config, dim_in: int, dim_out: int, dropped: bool = False) -> Convolution:
     """A map at each position, drawn so that its output varies as much as its input, dropout before it counted."""
-    return Convolution(dim_in, dim_out, std=math.sqrt((1 - c.dropout * dropped) / dim_in), normed=c.weight_norm)
+    return Convolution(
+        dim_in, dim_out, std=math.sqrt((1 - c.dropout * dropped) / dim_in), normed=c.weight_norm
+    )
 
 
 def make_input(vocab: int, c: Config) -> token_inputs.PositionedInput:
-    made = token_inputs.PositionedInput(c.embedding(vocab=vocab, dim=c.dim), c.position_embedding(dim=c.dim), c.dim, c.dropout)
+    made = token_inputs.PositionedInput(
+        c.embedding(vocab=vocab, dim=c.dim), c.position_embedding(dim=c.dim), c.dim, c.dropout
+    )
     made = without_relation(made)
     made.tokens.initialize(EMBEDDING_STD)
     made.scale = 1.0 if made.tokens.scale is None else made.tokens.scale
@@ -69,8 +84,12 @@ class Layer(nn.Module):
 
     def __init__(self, c: Config, causal: bool) -> None:
         super().__init__()
-        std = math.sqrt(4 * (1 - c.dropout) / (c.width * c.hidden))  # a gate lets a quarter of the variance through
-        self.conv = Convolution(c.hidden, 2 * c.hidden, c.width, causal=causal, std=std, normed=c.weight_norm)
+        std = math.sqrt(
+            4 * (1 - c.dropout) / (c.width * c.hidden)
+        )  # a gate lets a quarter of the variance through
+        self.conv = Convolution(
+            c.hidden, 2 * c.hidden, c.width, causal=causal, std=std, normed=c.weight_norm
+        )
         self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
@@ -94,7 +113,9 @@ class MultiStepAttention(Site):
     def forward(self, h: Tensor, target: Tensor, key: Tensor, state: State) -> Tensor:
         """`state.length` queries came in earlier calls."""
         query = (HALF * (self.ask(h) + target)).unsqueeze(1)
-        context = self.look(query, Ready(key, state.value), state.readable, first=state.length).squeeze(1)
+        context = self.look(
+            query, Ready(key, state.value), state.readable, first=state.length
+        ).squeeze(1)
         return HALF * (h + self.answer(context * state.root))
 
 
@@ -108,7 +129,9 @@ class DecoderLayer(Layer):
     def forward(self, x: Tensor, target: Tensor, key: Tensor, state: State) -> Tensor:  # type: ignore[override]
         return HALF * (x + self.cross(F.glu(self.conv(self.dropout(x))), target, key, state))
 
-    def step(self, x: Tensor, target: Tensor, key: Tensor, state: State, cache: LastInputs) -> tuple[Tensor, LastInputs]:
+    def step(
+        self, x: Tensor, target: Tensor, key: Tensor, state: State, cache: LastInputs
+    ) -> tuple[Tensor, LastInputs]:
         convolved, after = self.conv.step(x, cache)
         return HALF * (x + self.cross(F.glu(convolved), target, key, state)), after
 
@@ -119,12 +142,20 @@ class ConvS2S(Seq2Seq):
     def __init__(self, source_vocab: int, target_vocab: int, c: Config) -> None:
         super().__init__()
         self.source, self.target = make_input(source_vocab, c), make_input(target_vocab, c)
-        self.enter_source, self.enter_target = linear(c, c.dim, c.hidden, True), linear(c, c.dim, c.hidden, True)
-        self.leave_source, self.leave_target = linear(c, c.hidden, c.dim), linear(c, c.hidden, c.dim)
+        self.enter_source, self.enter_target = (
+            linear(c, c.dim, c.hidden, True),
+            linear(c, c.dim, c.hidden, True),
+        )
+        self.leave_source, self.leave_target = (
+            linear(c, c.hidden, c.dim),
+            linear(c, c.hidden, c.dim),
+        )
         self.encoder = nn.ModuleList(Layer(c, causal=False) for _ in range(c.depth))
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.depth))
         self.dropout = nn.Dropout(c.dropout)
-        self.head = c.head(dim=c.dim, vocab=target_vocab, tied=self.target.tokens if c.tied else None, bias=True)
+        self.head = c.head(
+            dim=c.dim, vocab=target_vocab, tied=self.target.tokens if c.tied else None, bias=True
+        )
 
     def encode(self, source: Tensor, lengths: Tensor, queries: int) -> State:
         """What the decoder reads: each attention's prepared keys, the values that they share, the mask and √m."""
@@ -139,11 +170,20 @@ class ConvS2S(Seq2Seq):
         value = (HALF * (z + embedded)).unsqueeze(1)
         keys = [layer.cross.mechanism.prepare(z.unsqueeze(1), value).key for layer in self.decoder]  # type: ignore[union-attr, operator]
         readable = masks.padding(lengths).prepare(len(source), 1, queries, size, source.device)
-        return State(keys=keys, value=value, readable=readable, root=lengths.to(z).sqrt().view(-1, 1, 1), length=0)
+        return State(
+            keys=keys,
+            value=value,
+            readable=readable,
+            root=lengths.to(z).sqrt().view(-1, 1, 1),
+            length=0,
+        )
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         size = target.shape[1]
-        state, embedded = self.encode(source, lengths, size), self.target(target, Positions.line(size, size, target.device).i)
+        state, embedded = (
+            self.encode(source, lengths, size),
+            self.target(target, Positions.line(size, size, target.device).i),
+        )
         x = self.enter_target(embedded)
         for layer, key in zip(self.decoder, state.keys, strict=True):
             x = layer(x, embedded, key, state)
@@ -155,12 +195,16 @@ class ConvS2S(Seq2Seq):
         return state.next(caches=[layer.conv.start(state.value) for layer in self.decoder])  # type: ignore[union-attr, operator]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        embedded = self.target(tokens.unsqueeze(1), Positions.line(1, state.length + 1, tokens.device).i)
+        embedded = self.target(
+            tokens.unsqueeze(1), Positions.line(1, state.length + 1, tokens.device).i
+        )
         x, after = self.enter_target(embedded), []
         for layer, key, cache in zip(self.decoder, state.keys, state.caches, strict=True):
             x, cache = layer.step(x, embedded, key, state, cache)  # type: ignore[operator]
             after.append(cache)
-        return self.head(self.leave_target(x)).squeeze(1), state.next(caches=after, length=state.length + 1)
+        return self.head(self.leave_target(x)).squeeze(1), state.next(
+            caches=after, length=state.length + 1
+        )
 
 
 about = "Gated convolutions; every layer of the decoder attends with its own state."

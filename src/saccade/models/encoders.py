@@ -28,21 +28,29 @@ class BagConfig:
     dim: int = number(128, 1, 65_536, "width of a token's vector")
     dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before the output")
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Attention, "how a text's vectors become one, for a label"
+    )
 
 
 @dataclass(frozen=True)
 class WindowConfig:
     """The settings of a window of words."""
 
-    sizes: ClassVar[Sizes] = named_sizes(dim=(32, 64, 128, 200, 300), hidden=(64, 128, 256, 400, 600))
+    sizes: ClassVar[Sizes] = named_sizes(
+        dim=(32, 64, 128, 200, 300), hidden=(64, 128, 256, 400, 600)
+    )
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")
-    hidden: int = number(256, 1, 65_536, "width of the layer that reads a window, and of what comes out")
+    hidden: int = number(
+        256, 1, 65_536, "width of the layer that reads a window, and of what comes out"
+    )
     window: int = number(2, 0, 1000, "tokens to each side; 0: a token alone")
     dropout: float = number(0.1, 0.0, 0.99, "dropout of the embedded words, and before the output")
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Attention, "how a text's vectors become one, for a label"
+    )
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,10 @@ class RnnConfig:
     """The settings of a recurrent encoder."""
 
     sizes: ClassVar[Sizes] = named_sizes(
-        dim=(64, 128, 128, 300, 300), hidden=(64, 128, 200, 300, 512), depth=(1, 2, 2, 2, 3), dropout=(0.3, 0.4, 0.4, 0.33, 0.33)
+        dim=(64, 128, 128, 300, 300),
+        hidden=(64, 128, 200, 300, 512),
+        depth=(1, 2, 2, 2, 3),
+        dropout=(0.3, 0.4, 0.4, 0.33, 0.33),
     )
 
     dim: int = number(128, 1, 65_536, "width of a token's vector")
@@ -59,10 +70,14 @@ class RnnConfig:
     dropout: float = number(0.33, 0.0, 0.99, "dropout between layers, one mask for all positions")
     cell: Choice = part(cells, Lstm)
     embedding: Choice = part(embeddings.table, embeddings.Tokens)
-    pool: Choice = part(pooling.pools, pooling.Attention, "how a text's vectors become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Attention, "how a text's vectors become one, for a label"
+    )
     score: Choice = part(scores.table, scores.Additive, "of the attention to an image")
     normalize: Choice = part(normalizers.table, normalizers.Softmax, "of the attention to an image")
-    grid_embedding: Choice = part(images.table, images.SinusoidalGrid, "rows and columns of an image that is attended to")
+    grid_embedding: Choice = part(
+        images.table, images.SinusoidalGrid, "rows and columns of an image that is attended to"
+    )
 
 
 class Bag(Encoder):
@@ -71,7 +86,9 @@ class Bag(Encoder):
     def __init__(self, vocab: int, c: BagConfig) -> None:
         super().__init__()
         self.dim = c.dim
-        self.embedding = token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+        self.embedding = token_inputs.WordInput(
+            c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)
+        )
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.embedding(tokens)
@@ -83,7 +100,9 @@ class WindowMLP(Encoder):
     def __init__(self, vocab: int, c: WindowConfig) -> None:
         super().__init__()
         self.dim, self.window = c.hidden, c.window
-        self.embedding = token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout))
+        self.embedding = token_inputs.WordInput(
+            c.embedding(vocab=vocab, dim=c.dim), nn.Dropout(c.dropout)
+        )
         self.encoder = nn.Linear((2 * c.window + 1) * c.dim, c.hidden)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -100,8 +119,12 @@ class RnnEncoder(Encoder):
     def __init__(self, vocab: int, c: RnnConfig) -> None:
         super().__init__()
         self.dim = 2 * c.hidden
-        self.embedding = token_inputs.WordInput(c.embedding(vocab=vocab, dim=c.dim), LockedDropout(c.dropout))
-        self.encoder = Bidirectional(c.cell.make, c.dim, c.hidden, c.depth, drop=LockedDropout(c.dropout))  # type: ignore[arg-type]
+        self.embedding = token_inputs.WordInput(
+            c.embedding(vocab=vocab, dim=c.dim), LockedDropout(c.dropout)
+        )
+        self.encoder = Bidirectional(
+            c.cell.make, c.dim, c.hidden, c.depth, drop=LockedDropout(c.dropout)
+        )  # type: ignore[arg-type]
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.encoder(self.embedding(tokens), lengths)[0]
@@ -113,7 +136,12 @@ class LookingRnn(LookingEncoder):
     def __init__(self, image: ImageEncoder, vocab: int, c: RnnConfig) -> None:
         super().__init__()
         text = RnnEncoder(vocab, c)
-        self.dim, self.image, self.embedding, self.encoder = text.dim, image, text.embedding, text.encoder
+        self.dim, self.image, self.embedding, self.encoder = (
+            text.dim,
+            image,
+            text.embedding,
+            text.encoder,
+        )
         grid = c.grid_embedding(dim=self.dim, rows=8, columns=8)
         self.bridge = images.Bridge(image.dim, self.dim, nn.LayerNorm(self.dim), grid, c.dropout)
         facts = {"dim": self.dim, "dim_q": self.dim, "dim_k": self.dim, "heads": 1}
@@ -121,7 +149,13 @@ class LookingRnn(LookingEncoder):
         self.look.in_order = False  # a pool makes one answer of all that was looked at
         self.join = nn.Linear(2 * self.dim, self.dim)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        images: Tensor | None = None,
+        which: Tensor | None = None,
+    ) -> Tensor:
         states = self.encoder(self.embedding(tokens), lengths)[0]
         contexts = self.look(states, self.look.prepare(self.memory(images, which)))
         return torch.tanh(self.join(torch.cat([states, contexts], -1)))
@@ -131,4 +165,10 @@ add_family("bag", "Harris 1954", BagConfig, {Encoder: Bag}, "Bag of words: one v
 about = "Fully connected layer over a window of words: one vector per token."
 add_family("window-mlp", "Collobert et al. 2011", WindowConfig, {Encoder: WindowMLP}, about)
 about = "RNN encoder alone, from both ends: one vector per token."
-add_family("rnn-encoder", "Graves & Schmidhuber 2005", RnnConfig, {Encoder: RnnEncoder, LookingEncoder: LookingRnn}, about)
+add_family(
+    "rnn-encoder",
+    "Graves & Schmidhuber 2005",
+    RnnConfig,
+    {Encoder: RnnEncoder, LookingEncoder: LookingRnn},
+    about,
+)

@@ -23,7 +23,11 @@ class Family:
     def build(self, kind: type[nn.Module]) -> Callable[..., nn.Module] | None:
         """How to build a model of a kind, or None when the family cannot."""
         reads = getattr(kind, "reads", None)
-        found = (build for made, build in self.builds.items() if issubclass(made, kind) and getattr(made, "reads", None) == reads)
+        found = (
+            build
+            for made, build in self.builds.items()
+            if issubclass(made, kind) and getattr(made, "reads", None) == reads
+        )
         return next(found, None)
 
 
@@ -33,7 +37,9 @@ table: Table[Family] = Table("models", "model")
 def named_sizes(**columns: tuple[float, ...]) -> Sizes:
     """What `model.size` may be called, and the settings of each."""
     names = ("tiny", "small", "medium", "base", "big")
-    return {name: {key: column[n] for key, column in columns.items()} for n, name in enumerate(names)}
+    return {
+        name: {key: column[n] for key, column in columns.items()} for n, name in enumerate(names)
+    }
 
 
 def add_family(name: str, paper: str, config: type, builds: Builds, summary: str) -> None:
@@ -43,4 +49,6 @@ def add_family(name: str, paper: str, config: type, builds: Builds, summary: str
 def check_prompts(source: Tensor, lengths: Tensor) -> None:
     """Raises when the prompts of a batch (B N) are not all equally long."""
     if len(lengths) and int(lengths.min()) != source.shape[1]:
-        raise SaccadeError(f"prompts must have one length, got {int(lengths.min())} to {source.shape[1]} tokens in one batch")
+        raise SaccadeError(
+            f"prompts must have one length, got {int(lengths.min())} to {source.shape[1]} tokens in one batch"
+        )

@@ -20,8 +20,12 @@ class GraphConfig:
 
     sizes: ClassVar[Sizes] = named_sizes(hidden=(16, 32, 64, 128, 256), depth=(2, 2, 2, 2, 3))
 
-    layer: Choice = part(graph_mixers.layers, graph_mixers.AttendLinks, "how a node reads its neighbors")
-    hidden: int = number(64, 1, 65_536, "numbers of a node between two layers, those of all heads together")
+    layer: Choice = part(
+        graph_mixers.layers, graph_mixers.AttendLinks, "how a node reads its neighbors"
+    )
+    hidden: int = number(
+        64, 1, 65_536, "numbers of a node between two layers, those of all heads together"
+    )
     depth: int = number(2, 1, 100, "layers; the last one gives the labels")
     dropout: float = number(0.6, 0.0, 0.99, "dropout of what each layer reads, words too")
     activation: Choice = part(feedforward.activations, feedforward.Elu, "between two layers")
@@ -38,7 +42,9 @@ class ReadWords(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """M W → M width; dropout is that of single words."""
         here = (tokens != self.pad).to(self.weight.dtype)
-        shares = F.dropout(here / here.sum(1, keepdim=True).clamp_min(1), self.dropout, self.training)
+        shares = F.dropout(
+            here / here.sum(1, keepdim=True).clamp_min(1), self.dropout, self.training
+        )
         return F.embedding_bag(tokens, self.weight, mode="sum", per_sample_weights=shares)
 
 
@@ -94,4 +100,10 @@ def join_edges(edges: Tensor, size: int) -> Links:
 
 
 about = "Graph network alone: GAT, GCN or neither, by its layers; nodes are bags of words."
-add_family("graph-network", "Kipf & Welling 2017; Veličković et al. 2018", GraphConfig, {GraphLabeler: GraphNetwork}, about)
+add_family(
+    "graph-network",
+    "Kipf & Welling 2017; Veličković et al. 2018",
+    GraphConfig,
+    {GraphLabeler: GraphNetwork},
+    about,
+)

@@ -19,10 +19,16 @@ class GroupCnnConfig:
     sizes: ClassVar[Sizes] = named_sizes(dim=(8, 12, 16, 24, 32), depth=(3, 3, 4, 4, 5))
 
     dim: int = number(16, 1, 1024, "fields of a feature map, each of one channel per orientation")
-    depth: int = number(4, 1, 12, "convolutions; after each but the last, neighbors are averaged two by two")
+    depth: int = number(
+        4, 1, 12, "convolutions; after each but the last, neighbors are averaged two by two"
+    )
     dropout: float = number(0.0, 0.0, 0.99, "dropout before the output")
-    convolution: Choice = part(groups.table, groups.QuarterTurns, "the group of moves that features follow")
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
+    convolution: Choice = part(
+        groups.table, groups.QuarterTurns, "the group of moves that features follow"
+    )
+    pool: Choice = part(
+        pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label"
+    )
 
     @property
     def hidden(self) -> int:
@@ -36,7 +42,10 @@ class GroupCNN(ImageEncoder):
     def __init__(self, c: GroupCnnConfig) -> None:
         super().__init__()
         self.dim, self.depth = c.dim, c.depth
-        layers = [c.convolution(dim_in=c.dim if n else 3, dim_out=c.dim, lifts=not n) for n in range(c.depth)]
+        layers = [
+            c.convolution(dim_in=c.dim if n else 3, dim_out=c.dim, lifts=not n)
+            for n in range(c.depth)
+        ]
         self.encoder = nn.ModuleList(layers)
         self.norms = nn.ModuleList(groups.FieldNorm(c.dim, len(layer.elements)) for layer in layers)
 

@@ -22,7 +22,12 @@ class MeshConfig:
     sizes: ClassVar[Sizes] = named_sizes(dim=(4, 8, 16, 32, 64), depth=(2, 2, 3, 3, 4))
 
     dim: int = number(16, 1, 4096, "channels of each order")
-    orders: int = number(2, 2, 16, "orders of fields: numbers, vectors, and those that turn 2, 3 … times as fast with the frame")
+    orders: int = number(
+        2,
+        2,
+        16,
+        "orders of fields: numbers, vectors, and those that turn 2, 3 … times as fast with the frame",
+    )
     depth: int = number(3, 1, 100, "convolutions")
     transport: bool = setting(True, TRANSPORT)
 
@@ -42,10 +47,18 @@ class MeshNetwork(MeshLabeler):
         """vectors B N 2 in the frames; edges B E 2 and their angles B E 2 (direction and transport), edges of −1 left out → B N C."""
         links, here = join_edges(edges, vectors.shape[1]), edges[..., 0] >= 0
         angle, transport = angles[here].to(self.head.weight.dtype).unbind(1)
-        mesh = Mesh(links.nodes, links.source, links.target, angle, transport if self.transport else torch.zeros_like(transport))
+        mesh = Mesh(
+            links.nodes,
+            links.source,
+            links.target,
+            angle,
+            transport if self.transport else torch.zeros_like(transport),
+        )
         given = torch.view_as_complex(vectors.to(self.head.weight.dtype).contiguous()).flatten()
         entered = given.unsqueeze(1) * torch.view_as_complex(self.enter)  # M D
-        x = torch.stack([entered if n == 1 else torch.zeros_like(entered) for n in range(self.orders)], 1).unsqueeze(0)
+        x = torch.stack(
+            [entered if n == 1 else torch.zeros_like(entered) for n in range(self.orders)], 1
+        ).unsqueeze(0)
         for convolution, gate in zip(self.convolutions, self.gates, strict=True):
             x = gate(convolution(x, mesh), mesh)
         return self.head(x[0, :, 0].real).unflatten(0, vectors.shape[:2])

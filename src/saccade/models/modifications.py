@@ -20,7 +20,18 @@ from typing import Any
 from ..errors import SaccadeError
 from ..registry import Table
 
-COLUMNS = ("parameters", "operations", "steps", "early", "early_spread", "final", "sglue", "xsum", "webq", "wmt")
+COLUMNS = (
+    "parameters",
+    "operations",
+    "steps",
+    "early",
+    "early_spread",
+    "final",
+    "sglue",
+    "xsum",
+    "webq",
+    "wmt",
+)
 # pre-norm with T5's relative positions (one table per stack, one-sided in the decoder), one matrix for both embeddings and the output
 BASELINE = {
     "position": {"name": "t5", "both_sides": None, "shared": True},
@@ -28,7 +39,12 @@ BASELINE = {
     "shared": True,
     "tied": True,
 }
-PAPER_SIZE = {"dim": 768, "hidden": 3072, "depth": 12, "heads": 12}  # with a vocabulary of PAPER_VOCABULARY tokens
+PAPER_SIZE = {
+    "dim": 768,
+    "hidden": 3072,
+    "depth": 12,
+    "heads": 12,
+}  # with a vocabulary of PAPER_VOCABULARY tokens
 PAPER_VOCABULARY = 32_128
 SIZES = ("dim", "hidden", "depth", "heads", "head_width", "cross_heads", "cross_width")
 
@@ -39,7 +55,9 @@ class Modification:
 
     title: str
     settings: dict[str, Any]
-    scale: dict[str, Any]  # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
+    scale: dict[
+        str, Any
+    ]  # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
     paper: dict[str, float]
     difference: float = 0.0  # how many more operations (T) the paper counts, for a known reason
     why: str = ""
@@ -56,7 +74,9 @@ class Modification:
             else:
                 found[key] = scaled(factor, key, sizes)
         if "heads" in self.scale:
-            found.setdefault("head_width", sizes["head_width"])  # heads keep their width when their number changes
+            found.setdefault(
+                "head_width", sizes["head_width"]
+            )  # heads keep their width when their number changes
         return found
 
 
@@ -82,17 +102,27 @@ table: Table[Modification] = Table("modifications", "modification")
 
 def summary(title: str, settings: dict[str, Any], scale: dict[str, Any]) -> str:
     """The row in words: its title in the paper, and what it sets."""
-    shown = [(f"{name}:", value) for name, value in settings.items()] + [(f"{name} ×", value) for name, value in scale.items()]
+    shown = [(f"{name}:", value) for name, value in settings.items()] + [
+        (f"{name} ×", value) for name, value in scale.items()
+    ]
     parts = [f"{name} {json.dumps(value)}".replace('"', "") for name, value in shown]
     return f"{title}: {', '.join(parts)}" if parts else f"{title}: the baseline"
 
 
-for name, row in json.loads(Path(__file__).with_name("modifications.json").read_text(encoding="utf-8")).items():
+for name, row in json.loads(
+    Path(__file__).with_name("modifications.json").read_text(encoding="utf-8")
+).items():
     settings, scale = row.get("settings", {}), row.get("scale", {})
     columns = dict(zip(COLUMNS, map(float, row["paper"]), strict=True))
     other = row.get("difference", {"operations": 0.0, "why": ""})
     made = Modification(
-        row["title"], settings, scale, columns, other["operations"], other["why"], summary(row["title"], settings, scale)
+        row["title"],
+        settings,
+        scale,
+        columns,
+        other["operations"],
+        other["why"],
+        summary(row["title"], settings, scale),
     )
     table.add(name, "Narang et al. 2021")(made)
 
@@ -102,7 +132,12 @@ def modified(name: str, config: type, given: Mapping[str, Any]) -> dict[str, Any
     settings that are given win."""
     known = getattr(config, "__dataclass_fields__", {})
     if not {"position", "mixer", "stack"} <= set(known):
-        raise SaccadeError("model.modification changes a Transformer; choose model.family=transformer, or leave it out")
+        raise SaccadeError(
+            "model.modification changes a Transformer; choose model.family=transformer, or leave it out"
+        )
     sizes = {key: given.get(key, known[key].default) for key in SIZES}
     row = table[name]
-    return {**row.over(sizes), **{key: value for key, value in given.items() if key not in row.scale}}
+    return {
+        **row.over(sizes),
+        **{key: value for key, value in given.items() if key not in row.scale},
+    }

@@ -11,7 +11,10 @@ from ..core import State
 from ..core.masks import Mask
 from ..errors import SaccadeError
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation of red, green and blue in photographs
+IMAGENET = (
+    (0.485, 0.456, 0.406),
+    (0.229, 0.224, 0.225),
+)  # mean and deviation of red, green and blue in photographs
 
 
 class Encoder(nn.Module):
@@ -25,7 +28,9 @@ class Encoder(nn.Module):
     reads = "texts"  # a family whose encoders read something else builds none where a reader of texts is asked for
     dim: int  # of what comes out
     sees_ahead = True  # a token's vector depends on what follows it
-    needs_relation = False  # its positions ask for what the tokens are to each other, such as a parse tree
+    needs_relation = (
+        False  # its positions ask for what the tokens are to each other, such as a parse tree
+    )
     embedding: Any
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -38,7 +43,9 @@ class Encoder(nn.Module):
 
     def add_token(self) -> None:
         """Adds a class token in front of the positions: a learned vector that every layer sees."""
-        raise SaccadeError("model.pool=token reads a class token, which only the family vit has; choose another pool")
+        raise SaccadeError(
+            "model.pool=token reads a class token, which only the family vit has; choose another pool"
+        )
 
 
 class AttendingEncoder(Encoder):
@@ -71,7 +78,9 @@ class ImageEncoder(Encoder):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: tuple[float, ...] = IMAGENET[0], std: tuple[float, ...] = IMAGENET[1]) -> None:
+    def __init__(
+        self, mean: tuple[float, ...] = IMAGENET[0], std: tuple[float, ...] = IMAGENET[1]
+    ) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(mean))
         self.register_buffer("std", torch.tensor(std))
@@ -90,14 +99,19 @@ class ImageEncoder(Encoder):
 
     def offset(self, height: int, width: int, rows: int, columns: int) -> tuple[float, float]:
         """How far below and right of the middle of its part a position of a feature map looks, in heights and widths of the image."""
-        down, across = (self.leans * (1 / count - 1 / size) / 2 for size, count in ((height, rows), (width, columns)))
+        down, across = (
+            self.leans * (1 / count - 1 / size) / 2
+            for size, count in ((height, rows), (width, columns))
+        )
         return down, across
 
     def normalized(self, images: Tensor) -> Tensor:
         """(x − mean) / std for each color."""
         if images.dim() != 4 or images.shape[1] != 3 or 0 in images.shape[2:]:
             got = f"got shape {tuple(images.shape)}"
-            raise SaccadeError(f"expected images as batch × 3 × height × width, {got}; convert them to RGB and add the batch")
+            raise SaccadeError(
+                f"expected images as batch × 3 × height × width, {got}; convert them to RGB and add the batch"
+            )
         if images.dtype == torch.uint8:
             images = images.to(self.std.dtype) / 255
         return (images - self.mean.view(3, 1, 1)) / self.std.view(3, 1, 1)
@@ -186,7 +200,13 @@ class LookingEncoder(Encoder):
     image: ImageEncoder
     bridge: nn.Module
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        images: Tensor | None = None,
+        which: Tensor | None = None,
+    ) -> Tensor:
         raise NotImplementedError
 
     def memory(self, images: Tensor | None, which: Tensor | None = None) -> Tensor:
@@ -202,7 +222,9 @@ class CausalLM(Decodable):
     title = "a causal language model"
     attends = True  # takes a mask and positions
 
-    def forward(self, tokens: Tensor, mask: Mask | None = None, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, mask: Mask | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         """Logits for the token after each: B N V. `mask` (packed documents, say) and `positions` are for models that attend."""
         raise NotImplementedError
 

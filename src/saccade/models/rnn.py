@@ -18,7 +18,9 @@ from .protocols import ImageEncoder, ImageToText, Seq2Seq, TextAutoencoder
 from .rnn_settings import AttendingConfig, BahdanauConfig, Config, LuongConfig, RnnConfig
 
 
-def make_reader(c: Any, dim_query: int, dim_memory: int, window: decoder_windows.Window | None = None) -> Reader:
+def make_reader(
+    c: Any, dim_query: int, dim_memory: int, window: decoder_windows.Window | None = None
+) -> Reader:
     """How a decoder's state looks into the encoder's output, by the settings `score` and `normalize`."""
     facts = {"dim_q": dim_query, "dim_k": dim_memory, "heads": 1}
     return Reader(dim_query, dim_memory, Mechanism(c.score(**facts), c.normalize(**facts)), window)
@@ -43,8 +45,12 @@ class Decoder(nn.Module):
         self.first = nn.Linear(dim_memory, c.depth * c.hidden)
         self.before, self.first_cell = None, None
         if c.first_state == "mlp":
-            self.before = nn.Sequential(nn.Linear(dim_memory, dim_memory), nn.ReLU(), nn.Dropout(c.dropout))
-            self.first_cell = nn.Linear(dim_memory, c.depth * c.hidden) if self.rnn.cell.carries > 1 else None
+            self.before = nn.Sequential(
+                nn.Linear(dim_memory, dim_memory), nn.ReLU(), nn.Dropout(c.dropout)
+            )
+            self.first_cell = (
+                nn.Linear(dim_memory, c.depth * c.hidden) if self.rnn.cell.carries > 1 else None
+            )
         self.dim, self.hidden, self.depth, self.width = c.dim, c.hidden, c.depth, c.hidden
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
@@ -53,7 +59,9 @@ class Decoder(nn.Module):
         h = torch.tanh(self.first(read)).unflatten(-1, (self.depth, self.hidden))
         if self.first_cell is not None:
             return State(carried=(h, torch.tanh(self.first_cell(read)).view_as(h)), length=0)
-        return State(carried=(h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1))), length=0)
+        return State(
+            carried=(h, *(torch.zeros_like(h) for _ in range(self.rnn.cell.carries - 1))), length=0
+        )
 
     def forward(self, x: Tensor, state: State) -> Tensor:
         """Embedded targets, B T dim → features B T H."""
@@ -90,7 +98,12 @@ class AttendingDecoder(Decoder):
     reads_memory = True
 
     def __init__(
-        self, c: AttendingConfig, dim_memory: int, dim_input: int, dim_readout: int, window: decoder_windows.Window | None = None
+        self,
+        c: AttendingConfig,
+        dim_memory: int,
+        dim_input: int,
+        dim_readout: int,
+        window: decoder_windows.Window | None = None,
     ) -> None:
         super().__init__(c, dim_memory, dim_input)
         self.cross = make_reader(c, c.hidden, dim_memory, window)
@@ -116,7 +129,9 @@ class BahdanauDecoder(AttendingDecoder):
         super().__init__(c, dim_memory, c.dim + dim_memory, c.hidden + dim_memory + c.dim)
         self.forget = VectorDropout(c.context_dropout)
 
-    def move(self, projected: Tensor, state: State, kept: Tensor | None = None) -> tuple[Tensor, Tensor, State]:
+    def move(
+        self, projected: Tensor, state: State, kept: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, State]:
         """One step: state and context after it. `kept` (B 1) is 0 where the state does not read the context."""
         before = state.carried[0][:, -1:]
         context = self.contexts(before, state).squeeze(1)
@@ -125,10 +140,15 @@ class BahdanauDecoder(AttendingDecoder):
         return top, context, state.next(carried=carried, length=state.length + 1)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        own = type(self).move is BahdanauDecoder.move and type(self).contexts is AttendingDecoder.contexts
+        own = (
+            type(self).move is BahdanauDecoder.move
+            and type(self).contexts is AttendingDecoder.contexts
+        )
         kept = self.forget.kept(x)
         if own and self.gate is None and attending_gru.is_plain(self.cross, self.rnn):
-            return self.read(*attending_gru.run_steps(self.cross, self.rnn, self.rnn.project(x), state, kept), x)
+            return self.read(
+                *attending_gru.run_steps(self.cross, self.rnn, self.rnn.project(x), state, kept), x
+            )
         tops, contexts = [], []
         for t, projected in enumerate(self.rnn.project(x).unbind(1)):
             top, context, state = self.move(projected, state, None if kept is None else kept[:, t])
@@ -204,7 +224,9 @@ class RnnGenerator(Seq2Seq):
 
     target: token_inputs.WordInput
 
-    def make_output(self, vocab: int, c: RnnConfig, decoder: Callable[..., Any], dim_memory: int) -> None:
+    def make_output(
+        self, vocab: int, c: RnnConfig, decoder: Callable[..., Any], dim_memory: int
+    ) -> None:
         self.decoder = decoder(c, dim_memory)
         self.dropout = nn.Dropout(c.dropout)
         self.head = c.head(dim=self.decoder.width, vocab=vocab, tied=None, bias=True)
@@ -262,28 +284,65 @@ class RnnAutoencoder(RnnGenerator, TextAutoencoder):
 class RnnCaptioner(RnnGenerator, ImageToText):
     """An image encoder in front of one of the decoders above; the mean of all positions takes the place of a source's one vector."""
 
-    def __init__(self, image: ImageEncoder, vocab: int, c: RnnConfig, decoder: Callable[..., Any]) -> None:
+    def __init__(
+        self, image: ImageEncoder, vocab: int, c: RnnConfig, decoder: Callable[..., Any]
+    ) -> None:
         super().__init__()
         self.image, self.target = image, make_words(vocab, c)
         self.make_output(vocab, c, decoder, image.dim)
         self.grid: nn.Module = image_inputs.NoGridEmbedding()
         self.dropout_of_image = input_dropout(c)
-        if self.decoder.reads_memory:  # else one vector of all positions is read, which says nothing of where they are
+        if (
+            self.decoder.reads_memory
+        ):  # else one vector of all positions is read, which says nothing of where they are
             self.grid = c.grid_embedding(dim=image.dim, rows=8, columns=8)  # type: ignore[attr-defined]
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         found = self.image(source).transpose(1, 2).unflatten(2, self.image.grid(*source.shape[2:]))
         memory = self.dropout_of_image(self.grid(found).flatten(2).transpose(1, 2))
-        return self.decoder.start(memory, memory.mean(1), torch.full((len(memory),), memory.shape[1], device=memory.device))
+        return self.decoder.start(
+            memory,
+            memory.mean(1),
+            torch.full((len(memory),), memory.shape[1], device=memory.device),
+        )
 
 
 for name, decoder, config, paper, summary in (
-    ("fixed-first", Decoder, Config, "Sutskever et al. 2014", "one fixed context as the first state."),
-    ("fixed-context", EveryStepDecoder, Config, "Cho et al. 2014", "one fixed context, an input of every step."),
-    ("bahdanau", BahdanauDecoder, BahdanauConfig, "Bahdanau et al. 2015", "the state before a step attends, additive score."),
-    ("luong", LuongDecoder, LuongConfig, "Luong et al. 2015", "the state after a step attends, bilinear score."),
+    (
+        "fixed-first",
+        Decoder,
+        Config,
+        "Sutskever et al. 2014",
+        "one fixed context as the first state.",
+    ),
+    (
+        "fixed-context",
+        EveryStepDecoder,
+        Config,
+        "Cho et al. 2014",
+        "one fixed context, an input of every step.",
+    ),
+    (
+        "bahdanau",
+        BahdanauDecoder,
+        BahdanauConfig,
+        "Bahdanau et al. 2015",
+        "the state before a step attends, additive score.",
+    ),
+    (
+        "luong",
+        LuongDecoder,
+        LuongConfig,
+        "Luong et al. 2015",
+        "the state after a step attends, bilinear score.",
+    ),
 ):
-    builds: Builds = {Seq2Seq: partial(RnnSeq2Seq, decoder=decoder), ImageToText: partial(RnnCaptioner, decoder=decoder)}
-    if not decoder.reads_memory:  # else all positions of the encoder are read, and no vector is the text's alone
+    builds: Builds = {
+        Seq2Seq: partial(RnnSeq2Seq, decoder=decoder),
+        ImageToText: partial(RnnCaptioner, decoder=decoder),
+    }
+    if (
+        not decoder.reads_memory
+    ):  # else all positions of the encoder are read, and no vector is the text's alone
         builds[TextAutoencoder] = partial(RnnAutoencoder, decoder=decoder)
     add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")

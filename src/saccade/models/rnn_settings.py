@@ -9,9 +9,7 @@ from ..layers.recurrent import Gru, cells
 from ..settings import Choice, number, one_of, part, setting
 from .families import Sizes, named_sizes
 
-FORGETS = (
-    "share of contexts that the state does not read in training, so that each word looks for itself; the output reads them all"
-)
+FORGETS = "share of contexts that the state does not read in training, so that each word looks for itself; the output reads them all"
 
 INPUTS = "dropout of embedded tokens, and of an image's positions; by default `dropout`"
 FIRST = "the first state: tanh of a linear layer, or of a ReLU layer and a linear one, for an LSTM's cell too (Xu et al. 2015)"
@@ -22,11 +20,16 @@ class RnnConfig:
     """What the settings of all RNN encoder–decoders share."""
 
     sizes: ClassVar[Sizes] = named_sizes(  # base is Bahdanau's, big is Luong's
-        dim=(64, 128, 256, 620, 1000), hidden=(64, 128, 256, 1000, 1000), depth=(1, 1, 1, 1, 4), dropout=(0.1, 0.2, 0.3, 0.2, 0.2)
+        dim=(64, 128, 256, 620, 1000),
+        hidden=(64, 128, 256, 1000, 1000),
+        depth=(1, 1, 1, 1, 4),
+        dropout=(0.1, 0.2, 0.3, 0.2, 0.2),
     )
 
     dim: int = number(256, 1, 65_536, "width of a token's vector")
-    hidden: int = number(256, 1, 65_536, "width of a state; where the encoder has two directions, each has it")
+    hidden: int = number(
+        256, 1, 65_536, "width of a state; where the encoder has two directions, each has it"
+    )
     depth: int = number(1, 1, 1000, "layers")
     dropout: float = number(0.1, 0.0, 0.99, "dropout between layers")
     input_dropout: float | None = number(None, 0.0, 0.99, INPUTS)
@@ -40,7 +43,9 @@ class Config(RnnConfig):
 
     cell: Choice = part(cells, Gru)
     first_state: str = one_of(("linear", "mlp"), FIRST)
-    bidirectional: bool = setting(True, "the encoder reads from both ends; false: from left to right alone")
+    bidirectional: bool = setting(
+        True, "the encoder reads from both ends; false: from left to right alone"
+    )
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,13 @@ class AttendingConfig(Config):
     score: Choice = part(scores.table, scores.Additive)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
     gated_context: bool = setting(
-        False, "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)"
+        False,
+        "a context is multiplied by σ(w·s + b) of the state s that asked for it (Xu et al. 2015)",
     )
     grid_embedding: Choice = part(
-        image_inputs.table, image_inputs.NoGridEmbedding, "rows and columns of an image that is attended to"
+        image_inputs.table,
+        image_inputs.NoGridEmbedding,
+        "rows and columns of an image that is attended to",
     )
 
 
@@ -71,5 +79,6 @@ class LuongConfig(AttendingConfig):
     score: Choice = part(scores.table, scores.Bilinear)
     window: Choice = part(decoder_windows.table, decoder_windows.Everywhere)
     input_feeding: bool = setting(
-        False, "each step also reads what the step before gave the output; targets are then read step by step"
+        False,
+        "each step also reads what the step before gave the output; targets are then read step by step",
     )

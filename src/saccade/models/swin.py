@@ -23,25 +23,36 @@ from .vit import GELU
 class SwinConfig:
     """The settings of a Swin Transformer; each stage is twice as wide as the one before, with twice as many heads."""
 
-    sizes: ClassVar[Sizes] = named_sizes(dim=(24, 32, 64, 96, 128), heads=(2, 2, 4, 3, 4))  # base and big are Swin-T and Swin-B
+    sizes: ClassVar[Sizes] = named_sizes(
+        dim=(24, 32, 64, 96, 128), heads=(2, 2, 4, 3, 4)
+    )  # base and big are Swin-T and Swin-B
 
     dim: int = number(96, 1, 4096, "width of a patch's vector in the first stage")
     heads: int = number(3, 1, 4096, "heads in the first stage; they must divide `dim`")
     depths: list[int] = numbers([2, 2, 6, 2], 1, 100, "blocks of each stage")
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
-    stem: str = one_of((*images.STEMS,), "how pixels become the vector of a patch: a linear map, or some convolutions")
+    stem: str = one_of(
+        (*images.STEMS,),
+        "how pixels become the vector of a patch: a linear map, or some convolutions",
+    )
     window_size: int = number(7, 2, 256, "height and width of a window in patches")
     ratio: int = number(4, 1, 64, "width inside the feed-forward part, in widths of its stage")
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
     attention_dropout: float = number(0.0, 0.0, 0.99, "dropout of attention weights")
-    drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
-    relative_bias: bool = setting(True, "a learned bias for each step between two positions of a window")
+    drop_path: float = number(
+        0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often"
+    )
+    relative_bias: bool = setting(
+        True, "a learned bias for each step between two positions of a window"
+    )
     score: Choice = part(scores.table, scores.ScaledDot)
     normalize: Choice = part(normalizers.table, normalizers.Softmax)
     feedforward: Choice = part(feedforward.table, GELU)
     residual: Choice = part(residuals.table, residuals.PreNorm)
     norm: Choice = part(norms.table, norms.LayerNorm)
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label"
+    )
 
     @property
     def depth(self) -> int:
@@ -74,7 +85,9 @@ class Stage(nn.Module):
         super().__init__()
         self.dim, self.heads, self.window = c.dim * 2**n, c.heads * 2**n, c.window_size
         first = sum(c.depths[:n])
-        self.blocks = nn.ModuleList(self.block(c, depth, first + depth) for depth in range(c.depths[n]))
+        self.blocks = nn.ModuleList(
+            self.block(c, depth, first + depth) for depth in range(c.depths[n])
+        )
         self.merge = Merge(self.dim, c.norm(dim=4 * self.dim)) if n + 1 < len(c.depths) else None
 
     def block(self, c: SwinConfig, depth: int, n: int) -> Block:
@@ -84,8 +97,16 @@ class Stage(nn.Module):
         mechanism = Mechanism(c.score(**facts), c.normalize(**facts), position=position)
         at = {"n": n, "depth": sum(c.depths), "role": "alone"}
         inner = c.feedforward(dim=self.dim, hidden=c.ratio * self.dim, dropout=c.dropout, **at)
-        mixer = WindowAttention(self.dim, self.heads, mechanism, c.attention_dropout, shifted=depth % 2 == 1)
-        return Block(mixer, inner, lambda: c.residual(norm=lambda: c.norm(dim=self.dim), dropout=c.dropout, dim=self.dim, **at))
+        mixer = WindowAttention(
+            self.dim, self.heads, mechanism, c.attention_dropout, shifted=depth % 2 == 1
+        )
+        return Block(
+            mixer,
+            inner,
+            lambda: c.residual(
+                norm=lambda: c.norm(dim=self.dim), dropout=c.dropout, dim=self.dim, **at
+            ),
+        )
 
     def forward(self, x: Tensor, rows: int, columns: int) -> Tensor:
         at = Windows.over(rows, columns, self.window, x.device)
@@ -102,7 +123,9 @@ class Stages(nn.Module):
         super().__init__()
         self.stages = nn.ModuleList(Stage(c, n) for n in range(len(c.depths)))
         blocks = [block for block in self.modules() if isinstance(block, Block)]
-        self.norm: nn.Module = c.norm(dim=self.stages[-1].dim) if blocks[0].final_norm else nn.Identity()
+        self.norm: nn.Module = (
+            c.norm(dim=self.stages[-1].dim) if blocks[0].final_norm else nn.Identity()
+        )
         if c.drop_path:
             residuals.drop_paths(blocks, c.drop_path)
 
@@ -138,7 +161,9 @@ class Swin(ImageEncoder):
             wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
             raise SaccadeError(f"{wrong}; choose heads of the first stage that divide it")
         if len(c.depths) > 8:
-            raise SaccadeError(f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8")
+            raise SaccadeError(
+                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8"
+            )
         self.dim, self.patch, self.count = c.dim * 2 ** (len(c.depths) - 1), c.patch, len(c.depths)
         patches = PatchNorm(images.STEMS[c.stem](c.dim, c.patch), c.norm(dim=c.dim))
         self.embedding = images.ImageInput(patches, images.NoGridEmbedding(), c.dim, c.dropout)

@@ -18,7 +18,15 @@ from .assembly import (
     without_relation,
 )
 from .families import Builds, add_family, check_prompts
-from .protocols import AttendingEncoder, CausalLM, Encoder, ImageEncoder, ImageToText, LookingEncoder, Seq2Seq
+from .protocols import (
+    AttendingEncoder,
+    CausalLM,
+    Encoder,
+    ImageEncoder,
+    ImageToText,
+    LookingEncoder,
+    Seq2Seq,
+)
 
 
 class TransformerEncoder(AttendingEncoder):
@@ -30,8 +38,12 @@ class TransformerEncoder(AttendingEncoder):
         self.embedding = make_input(vocab, config)
         self.encoder = fitting(config, "encoder")
         self.extra = extra_tokens(self.encoder)
-        if self.extra:  # below `encoder`, so that they go where it goes; as wide as scaled token vectors
-            self.encoder.register_parameter("extra", nn.Parameter(torch.randn(self.extra, self.dim)))
+        if (
+            self.extra
+        ):  # below `encoder`, so that they go where it goes; as wide as scaled token vectors
+            self.encoder.register_parameter(
+                "extra", nn.Parameter(torch.randn(self.extra, self.dim))
+            )
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
@@ -55,7 +67,9 @@ class TransformerEncoder(AttendingEncoder):
         ready = both.prepare(len(tokens), self.heads, extra + size, extra + size, tokens.device)
         x = self.embedding(tokens, at.i[..., :size], depth)
         if extra:
-            x = torch.cat([self.encoder.get_parameter("extra").to(x.dtype).expand(len(x), -1, -1), x], 1)
+            x = torch.cat(
+                [self.encoder.get_parameter("extra").to(x.dtype).expand(len(x), -1, -1), x], 1
+            )
         norms.real_tokens(self.encoder.batch_norms, lengths + extra, extra + size)
         return self.encoder(x, ready, positions=at)[:, extra:]
 
@@ -71,7 +85,9 @@ class ReadingDecoder(Seq2Seq):
     target: token_inputs.PositionedInput
     decoder: stack.Stack
     head: nn.Module
-    visible: masks.Mask = masks.causal()  # what a position sees of its own text in training; another one is a control
+    visible: masks.Mask = (
+        masks.causal()
+    )  # what a position sees of its own text in training; another one is a control
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         """The memory of a source, B N dim."""
@@ -110,7 +126,9 @@ class Transformer(ReadingDecoder):
         super().__init__()
         if config.shared and source_vocab != target_vocab:
             got = f"{source_vocab} source and {target_vocab} target tokens"
-            raise SaccadeError(f"model.shared needs one vocabulary, got {got}; set vocabulary.joint=true, or model.shared=false")
+            raise SaccadeError(
+                f"model.shared needs one vocabulary, got {got}; set vocabulary.joint=true, or model.shared=false"
+            )
         self.heads = config.heads
         self.source = without_relation(make_input(source_vocab, config))
         self.target = self.source if config.shared else make_input(target_vocab, config)
@@ -124,7 +142,9 @@ class Transformer(ReadingDecoder):
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         at = Positions.line(source.shape[1], source.shape[1], source.device)
-        mask = masks.padding(lengths).prepare(len(source), self.heads, source.shape[1], source.shape[1], source.device)
+        mask = masks.padding(lengths).prepare(
+            len(source), self.heads, source.shape[1], source.shape[1], source.device
+        )
         norms.real_tokens(self.encoder.batch_norms, lengths, source.shape[1])
         return self.encoder(self.source(source, at.i), mask, positions=at)
 
@@ -150,7 +170,9 @@ class Captioner(ReadingDecoder, ImageToText):
         return memory
 
     def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
-        return masks.full().prepare(len(memory), self.heads, queries, memory.shape[1], memory.device)
+        return masks.full().prepare(
+            len(memory), self.heads, queries, memory.shape[1], memory.device
+        )
 
 
 class LookingTransformer(LookingEncoder):
@@ -163,7 +185,13 @@ class LookingTransformer(LookingEncoder):
         self.embedding = without_relation(make_input(vocab, config))
         self.encoder = without_relation(reading_images(config))
 
-    def forward(self, tokens: Tensor, lengths: Tensor, images: Tensor | None = None, which: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        images: Tensor | None = None,
+        which: Tensor | None = None,
+    ) -> Tensor:
         batch, size = tokens.shape[:2]
         at = Positions.line(size, size, tokens.device)
         memory = self.memory(images, which)
@@ -182,7 +210,9 @@ class CausalStack(nn.Module):
         self.embedding = without_relation(make_input(vocab, config))
         self.decoder = without_relation(fitting(config, "causal"))
 
-    def features(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
+    def features(
+        self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         """One vector per position, B N dim. `mask` is added to the causal one; `positions` (N or B N) are 0, 1, 2 … by default."""
         batch, size = tokens.shape[:2]
         at = Positions.same(positions, None, size, tokens.device)
@@ -208,7 +238,9 @@ class LanguageModel(CausalStack, CausalLM):
         super().__init__(vocab, config)
         self.head = make_head(vocab, self.embedding.tokens, config)
 
-    def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         return self.head(self.features(tokens, mask, positions))
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
@@ -226,7 +258,9 @@ class LanguageModel(CausalStack, CausalLM):
         """Further tokens, B N → B N dim and the state after them."""
         size = tokens.shape[1]
         at = Positions.line(size, state.length + size, tokens.device)
-        mask = masks.causal().prepare(len(tokens), self.heads, size, state.length + size, tokens.device)
+        mask = masks.causal().prepare(
+            len(tokens), self.heads, size, state.length + size, tokens.device
+        )
         x, caches = self.decoder.step(self.embedding(tokens, at.i), state.caches, mask, None, at)
         return x, state.next(caches=caches, length=state.length + size)
 
@@ -234,6 +268,14 @@ class LanguageModel(CausalStack, CausalLM):
 pair: Builds = {Seq2Seq: Transformer, AttendingEncoder: TransformerEncoder, ImageToText: Captioner}
 causal: Builds = {CausalLM: LanguageModel, Encoder: TransformerDecoder}
 add_family("transformer", "Vaswani et al. 2017", Config, pair, "Encoder–decoder Transformer.")
-add_family("transformer-decoder", "Radford et al. 2018", Config, causal, "Decoder alone: a language model.")
+add_family(
+    "transformer-decoder", "Radford et al. 2018", Config, causal, "Decoder alone: a language model."
+)
 encoder: Builds = {AttendingEncoder: TransformerEncoder, LookingEncoder: LookingTransformer}
-add_family("transformer-encoder", "Devlin et al. 2019", Config, encoder, "Encoder alone: one vector per token.")
+add_family(
+    "transformer-encoder",
+    "Devlin et al. 2019",
+    Config,
+    encoder,
+    "Encoder alone: one vector per token.",
+)

@@ -26,7 +26,12 @@ MOST_MEMORY = 16_384  # positions
 class XLConfig(Config):
     """The settings of a Transformer-XL: those of a Transformer, and how far back it remembers. The paper has `residual: post-norm`."""
 
-    memory: int = number(128, 0, MOST_MEMORY, "positions before a segment that each layer still attends to; 0 for none")
+    memory: int = number(
+        128,
+        0,
+        MOST_MEMORY,
+        "positions before a segment that each layer still attends to; 0 for none",
+    )
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +70,9 @@ class TransformerXL(CarryingLM):
         super().__init__()
         fixed = {
             "mixer": Choice(SegmentAttention, {"bias": False}),
-            "mask": Choice(masks.Full),  # blocks counted from a text's first token would move with every segment
+            "mask": Choice(
+                masks.Full
+            ),  # blocks counted from a text's first token would move with every segment
             "position_embedding": Choice(NoPositionEmbedding),
             "block": Choice(Block),
             "stack": Choice(Stack),
@@ -79,10 +86,14 @@ class TransformerXL(CarryingLM):
         self.decoder = without_relation(fitting(c, "causal"))
         self.head = make_head(vocab, self.embedding.tokens, c)
 
-    def forward(self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, mask: masks.Mask | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         if positions is not None or (mask is not None and type(mask) is not masks.Full):
             got = f"got {'positions' if positions is not None else repr(mask)}"
-            raise SaccadeError(f"a Transformer-XL reads one text after another, {got}; give one document per row")
+            raise SaccadeError(
+                f"a Transformer-XL reads one text after another, {got}; give one document per row"
+            )
         return self.head(self.features(tokens))
 
     def features(self, tokens: Tensor) -> Tensor:
@@ -92,7 +103,9 @@ class TransformerXL(CarryingLM):
         causal = masks.causal().prepare(batch, self.heads, size, size, tokens.device)
         return self.decoder(self.embedding(tokens, at.i), causal, positions=at)
 
-    def read(self, tokens: Tensor, carried: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def read(
+        self, tokens: Tensor, carried: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Tokens after those that the memory holds: B N dim, and the memory after them, of the same size."""
         (batch, size), (there, *inputs) = tokens.shape[:2], (part.detach() for part in carried)
         every = torch.cat([there, there.new_ones(batch, size, 1)], 1)
@@ -107,7 +120,9 @@ class TransformerXL(CarryingLM):
 
     def forward_from(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         features, carried = self.read(tokens, state.carried[0])
-        return self.head(features), state.next(carried=[carried], length=state.length + tokens.shape[1])
+        return self.head(features), state.next(
+            carried=[carried], length=state.length + tokens.shape[1]
+        )
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         """After reading prompts `source` (B N), all equally long; N may be 0."""
@@ -126,5 +141,9 @@ class TransformerXL(CarryingLM):
 
 kinds: Builds = {CarryingLM: TransformerXL}
 add_family(
-    "transformer-xl", "Dai et al. 2019", XLConfig, kinds, "Decoder that reads a text in segments and remembers earlier ones."
+    "transformer-xl",
+    "Dai et al. 2019",
+    XLConfig,
+    kinds,
+    "Decoder that reads a text in segments and remembers earlier ones.",
 )

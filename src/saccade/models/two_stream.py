@@ -17,18 +17,24 @@ from .protocols import Encoder
 from .transformer import TransformerEncoder
 
 
-def seen_by_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
+def seen_by_streams(
+    lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
+) -> Tensor:
     """Which contents each row of [content; query] sees, B (N+W) N: none in another document (`documents` B N)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
     seen = torch.cat([content, query], 1) & here.unsqueeze(1)
     if documents is not None:
-        seen &= torch.cat([documents, documents.gather(1, at)], 1).unsqueeze(2) == documents.unsqueeze(1)
+        seen &= torch.cat([documents, documents.gather(1, at)], 1).unsqueeze(
+            2
+        ) == documents.unsqueeze(1)
     return seen
 
 
-def two_streams(lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> masks.Mask:
+def two_streams(
+    lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
+) -> masks.Mask:
     """Who sees whom among [content; query], B 1 (N+W) (N+W): nobody sees a query."""
     seen = seen_by_streams(lengths, order, at, documents)
     return masks.matrix(nn.functional.pad(seen, (0, at.shape[1])).unsqueeze(1))
@@ -44,27 +50,48 @@ class TwoStream(nn.Module):
             raise SaccadeError(f"two streams need a transformer-encoder or an xlnet, {got}")
         for block in body.encoder:
             plain = (
-                isinstance(block.mixer, MultiHeadAttention) and block.mixer.causal and block.any_mask and body.encoder.any_mask
+                isinstance(block.mixer, MultiHeadAttention)
+                and block.mixer.causal
+                and block.any_mask
+                and body.encoder.any_mask
             )
             if not plain or type(block.mixer.mechanism.mask) is not masks.Full:  # type: ignore[union-attr]
-                wrong = "a convolution, a linformer, a funnel or model.mask would count positions wrong"
+                wrong = (
+                    "a convolution, a linformer, a funnel or model.mask would count positions wrong"
+                )
                 raise SaccadeError(f"two streams are side by side, where {wrong}; leave them out")
         self.body = body
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
         self.head = hidden_head(body, vocab)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        order: Tensor,
+        at: Tensor,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """tokens B N, order B N (the rank of each position), at B W (the asked positions) → B W V"""
         return self.head(self.features(tokens, lengths, order, at, documents))
 
-    def features(self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None) -> Tensor:
+    def features(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        order: Tensor,
+        at: Tensor,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """The query stream, B W dim."""
         both, where = self.streams(tokens, at)
         size, mask = both.shape[1], two_streams(lengths, order, at, documents)
         ready = mask.prepare(len(both), self.body.heads, size, size, both.device)
         segments = self.segments(tokens, at)
         relation = None if segments is None else segments.unsqueeze(2) != segments.unsqueeze(1)
-        return self.body.encoder(both, ready, positions=Positions(where, where, relation))[:, tokens.shape[1] :]
+        return self.body.encoder(both, ready, positions=Positions(where, where, relation))[
+            :, tokens.shape[1] :
+        ]
 
     def streams(self, tokens: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
         """The input of both streams side by side, B (N+W) dim, and their positions."""

@@ -16,7 +16,10 @@ class BaseConfig(Config):
 
     joint: ClassVar[bool] = True  # `vocabulary.joint` by default
 
-    shared: bool = setting(True, "one embedding for source and target (needs `vocabulary.joint`, which is the default here)")
+    shared: bool = setting(
+        True,
+        "one embedding for source and target (needs `vocabulary.joint`, which is the default here)",
+    )
     residual: Choice = part(residuals.table, residuals.PostNorm)
 
 
@@ -26,12 +29,24 @@ class BigConfig(BaseConfig):
 
     dim: int = number(1024, 1, 65_536, "width of a token's vector")
     hidden: int = number(4096, 1, 65_536, "width inside the feed-forward part")
-    heads: int = number(16, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given")
+    heads: int = number(
+        16, 1, 65_536, "heads of each mixer; they must divide `dim` unless `head_width` is given"
+    )
     dropout: float = number(0.3, 0.0, 0.99, "dropout between layers")
 
 
 paper = "Vaswani et al. 2017"
 add_family(
-    "transformer-base", paper, BaseConfig, pair, "The base model as in the paper: post-norm, one embedding, joint vocabulary."
+    "transformer-base",
+    paper,
+    BaseConfig,
+    pair,
+    "The base model as in the paper: post-norm, one embedding, joint vocabulary.",
 )
-add_family("transformer-big", paper, BigConfig, pair, "The big model as in the paper: as transformer-base, twice as wide.")
+add_family(
+    "transformer-big",
+    paper,
+    BigConfig,
+    pair,
+    "The big model as in the paper: as transformer-base, twice as wide.",
+)

@@ -34,13 +34,25 @@ class VitConfig(Config):
     hidden: int = number(512, 1, 65_536, "width inside the feed-forward part")
     depth: int = number(8, 1, 1000, "blocks")
     dropout: float = number(0.0, 0.0, 0.99, "dropout between layers")
-    image: int = number(32, 1, 4096, "height and width in pixels of the images whose positions have a learned vector each")
+    image: int = number(
+        32,
+        1,
+        4096,
+        "height and width in pixels of the images whose positions have a learned vector each",
+    )
     patch: int = number(4, 1, 256, "height and width of a patch in pixels")
-    stem: str = one_of((*images.STEMS,), "how pixels become the vector of a patch: a linear map, or some convolutions")
-    drop_path: float = number(0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often")
+    stem: str = one_of(
+        (*images.STEMS,),
+        "how pixels become the vector of a patch: a linear map, or some convolutions",
+    )
+    drop_path: float = number(
+        0.0, 0.0, 0.99, "how often the last block is left out in training; earlier ones less often"
+    )
     grid_embedding: Choice = part(images.table, images.LearnedGrid, "rows and columns at the input")
     feedforward: Choice = part(feedforward.table, GELU)
-    pool: Choice = part(pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label")
+    pool: Choice = part(
+        pooling.pools, pooling.Mean, "how the vectors of all positions become one, for a label"
+    )
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +69,9 @@ class ViT(ImageEncoder):
         side = -(-c.image // c.patch)
         self.leans = 0 if c.stem == "patches" else -1
         grid = c.grid_embedding(dim=c.dim, rows=side, columns=side)
-        self.embedding = images.ImageInput(images.STEMS[c.stem](c.dim, c.patch), grid, c.dim, c.dropout)
+        self.embedding = images.ImageInput(
+            images.STEMS[c.stem](c.dim, c.patch), grid, c.dim, c.dropout
+        )
         self.encoder = without_relation(fitting(c, "encoder"))
         if c.drop_path:
             drop_paths(self.encoder, c.drop_path)

@@ -24,16 +24,27 @@ from .transformer import TransformerEncoder
 from .transformer_xl import MOST_MEMORY, SegmentAttention, Settled
 from .two_stream import TwoStream, seen_by_streams
 
-Carried = tuple[Tensor, ...]  # of each position in memory: its mark (B M 1) and the input of each layer (B M dim)
+Carried = tuple[
+    Tensor, ...
+]  # of each position in memory: its mark (B M 1) and the input of each layer (B M dim)
 
 
 @dataclass(frozen=True)
 class XLNetConfig(Config):
     """The settings of an XLNet: those of a Transformer, its memory and its segments. The paper has `residual: post-norm`."""
 
-    memory: int = number(128, 0, MOST_MEMORY, "positions before those read at once that each layer still attends to; 0 for none")
-    separator: str | None = setting(None, "token between the segments of a text, as between the sentences of a pair")
-    piece: int | None = number(None, 1, 1_000_000, "tokens of a text read at once, in a task with labels; by default all")
+    memory: int = number(
+        128,
+        0,
+        MOST_MEMORY,
+        "positions before those read at once that each layer still attends to; 0 for none",
+    )
+    separator: str | None = setting(
+        None, "token between the segments of a text, as between the sentences of a pair"
+    )
+    piece: int | None = number(
+        None, 1, 1_000_000, "tokens of a text read at once, in a task with labels; by default all"
+    )
 
     @staticmethod
     def complete(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +65,9 @@ class SegmentedDistances(Distances):
         found = super().bias(q, positions, scale)
         if positions.relation is None:
             return found
-        same, other = (scale * (q.to(found.dtype) + self.s.to(found.dtype)) @ self.segments.to(found.dtype).mT).split(1, -1)
+        same, other = (
+            scale * (q.to(found.dtype) + self.s.to(found.dtype)) @ self.segments.to(found.dtype).mT
+        ).split(1, -1)
         return found + torch.where(positions.relation.ne(0).unsqueeze(-3), other, same)
 
 
@@ -85,8 +98,12 @@ class XLNet(TransformerEncoder):
             return None
         found = number(self.separator)
         if found is None:
-            wrong = f"model.separator is {self.separator!r}, which is not one token of the vocabulary"
-            raise SaccadeError(f"{wrong}; give a token that stands between the segments of the texts, or leave it out")
+            wrong = (
+                f"model.separator is {self.separator!r}, which is not one token of the vocabulary"
+            )
+            raise SaccadeError(
+                f"{wrong}; give a token that stands between the segments of the texts, or leave it out"
+            )
         self.separating = found
         return found
 
@@ -128,10 +145,18 @@ class XLNet(TransformerEncoder):
         """The memory before the first piece."""
         like = next(self.parameters())
         wide = torch.promote_types(like.dtype, torch.float32)  # a mark may be a large number
-        return tuple(like.new_zeros(rows, self.memory, width, dtype=wide) for width in [1] + [self.dim] * len(self.encoder))
+        return tuple(
+            like.new_zeros(rows, self.memory, width, dtype=wide)
+            for width in [1] + [self.dim] * len(self.encoder)
+        )
 
     def read(
-        self, tokens: Tensor, lengths: Tensor, carried: Carried, documents: Tensor | None = None, segments: Tensor | None = None
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        carried: Carried,
+        documents: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> tuple[Tensor, Carried]:
         """Tokens after those in the memory: B N dim, and the memory after them. `segments` are the tokens' own by default."""
         line = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
@@ -144,7 +169,14 @@ class XLNet(TransformerEncoder):
         return self.run(self.embedding(tokens, line), line, seen, marks, marks, segments, carried)
 
     def run(
-        self, x: Tensor, at: Tensor, seen: Tensor, marks: Tensor, own: Tensor, segments: Tensor | None, carried: Carried
+        self,
+        x: Tensor,
+        at: Tensor,
+        seen: Tensor,
+        marks: Tensor,
+        own: Tensor,
+        segments: Tensor | None,
+        carried: Carried,
     ) -> tuple[Tensor, Carried]:
         """Vectors x (B S dim) at positions `at` (B S), which see each other by `seen` (B S S) and the memory by their marks `own` (B S): what
         comes out, and the memory after the first ones, which are tokens with `marks` (B N). Memory is in the segment 0, as in the authors' code."""
@@ -180,14 +212,30 @@ class RecurrentTwoStream(TwoStream, Carrying):
         return State(carried=[self.body.empty(len(source))], length=0)
 
     def forward_from(
-        self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None, state: State
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        order: Tensor,
+        at: Tensor,
+        documents: Tensor | None,
+        state: State,
     ) -> tuple[Tensor, State]:
         """As `forward`, of tokens that follow those the state has read; and the state after them."""
-        features, carried = self.features_from(tokens, lengths, order, at, documents, state.carried[0])
-        return self.head(features), state.next(carried=[carried], length=state.length + tokens.shape[1])
+        features, carried = self.features_from(
+            tokens, lengths, order, at, documents, state.carried[0]
+        )
+        return self.head(features), state.next(
+            carried=[carried], length=state.length + tokens.shape[1]
+        )
 
     def features_from(
-        self, tokens: Tensor, lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None, carried: Carried
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        order: Tensor,
+        at: Tensor,
+        documents: Tensor | None,
+        carried: Carried,
     ) -> tuple[Tensor, Carried]:
         """The query stream, B W dim, and the memory after the tokens."""
         both, where = self.streams(tokens, at)
@@ -195,9 +243,17 @@ class RecurrentTwoStream(TwoStream, Carrying):
         seen = F.pad(seen_by_streams(lengths, order, at, documents), (0, at.shape[1]))
         marks = marked(here, documents)
         own = torch.cat([marks, marks.gather(1, at)], 1)
-        x, carried = self.body.run(both, where, seen, marks, own, self.segments(tokens, at), carried)
+        x, carried = self.body.run(
+            both, where, seen, marks, own, self.segments(tokens, at), carried
+        )
         return x[:, tokens.shape[1] :], carried
 
 
 encoder: Builds = {AttendingEncoder: XLNet}
-add_family("xlnet", "Yang et al. 2019", XLNetConfig, encoder, "Encoder with Transformer-XL's memory and relative segments.")
+add_family(
+    "xlnet",
+    "Yang et al. 2019",
+    XLNetConfig,
+    encoder,
+    "Encoder with Transformer-XL's memory and relative segments.",
+)

@@ -32,10 +32,15 @@ IMAGE = "image"  # the one field that may be larger than `Limits.body`
 TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
 IMAGE_VALUE = re.compile(rb'[ \t\r\n]*+:[ \t\r\n]*+"')
 BOUNDARY = re.compile(
-    r'^multipart/form-data\s*;(?:.*;)?\s*boundary=(?:"([^"\\]{1,200})"|([^\s;"]{1,200}))\s*(?:;|$)', re.IGNORECASE
+    r'^multipart/form-data\s*;(?:.*;)?\s*boundary=(?:"([^"\\]{1,200})"|([^\s;"]{1,200}))\s*(?:;|$)',
+    re.IGNORECASE,
 )
-MARK_END = re.compile(rb"--|[ \t]{0,100}\r\n")  # behind a boundary: the last one, or one that a part follows
-PARAMETER = re.compile(rb';[ \t]*([\w!#$&+.^`|~*-]+)=(?:"((?:\\.|[^"\\])*+)"|([^\s;"]*))[ \t]*', re.DOTALL)
+MARK_END = re.compile(
+    rb"--|[ \t]{0,100}\r\n"
+)  # behind a boundary: the last one, or one that a part follows
+PARAMETER = re.compile(
+    rb';[ \t]*([\w!#$&+.^`|~*-]+)=(?:"((?:\\.|[^"\\])*+)"|([^\s;"]*))[ \t]*', re.DOTALL
+)
 
 
 class Intake:
@@ -61,12 +66,18 @@ class Intake:
         needs_key = request.scope.get("needs_key")
         most = min(most, self.budget, KEY_BYTES if needs_key else most)
         if needs_key and media_type(request.headers.get("content-type", "")) == PARTS:
-            raise Refused(415, "a form in parts is not read to find a key; send the key as the header Authorization: Bearer KEY")
+            raise Refused(
+                415,
+                "a form in parts is not read to find a key; send the key as the header Authorization: Bearer KEY",
+            )
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await self.receive_all(request, most)
         except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {self.limits.seconds:g} seconds; send it faster") from None
+            raise Refused(
+                408,
+                f"the body did not arrive within {self.limits.seconds:g} seconds; send it faster",
+            ) from None
 
     async def receive_all(self, request: Request, most: int) -> bytearray:
         body, expected = bytearray(), int(request.headers.get("content-length", "0"))
@@ -76,7 +87,9 @@ class Intake:
                 raise Refused(400, "the client went away")
             part = got.get("body", b"")
             if max(expected, len(body) + len(part)) > most:
-                raise Refused(413, f"expected a body of at most {most:,} bytes; send less in a request")
+                raise Refused(
+                    413, f"expected a body of at most {most:,} bytes; send less in a request"
+                )
             if self.held + len(part) > self.budget:
                 what = f"requests of {self.budget / 2**20:,.0f} MiB are being read already"
                 raise Refused(503, f"{what}; try again in a second", Retry_After="1")
@@ -132,7 +145,10 @@ def parse_body(header: str, body: bytearray, most: int, has_image: bool = False)
 
 def check_rest(size: int, most: int) -> None:
     if size > most:
-        raise Refused(413, f"expected at most {most:,} bytes beside an image, got {size:,}; send less in a request")
+        raise Refused(
+            413,
+            f"expected at most {most:,} bytes beside an image, got {size:,}; send less in a request",
+        )
 
 
 def parse_json(body: bytes | bytearray) -> Any:
@@ -141,14 +157,21 @@ def parse_json(body: bytes | bytearray) -> Any:
 
     for count, _ in enumerate(TOKEN.finditer(body)):
         if count == MAX_VALUES:
-            raise Refused(400, f"expected at most {MAX_VALUES:,} values in the body; send fewer in a request")
+            raise Refused(
+                400, f"expected at most {MAX_VALUES:,} values in the body; send fewer in a request"
+            )
     try:
         text = body.decode()
         if isinstance(body, bytearray):
             body.clear()  # whoever called still holds it
         return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):  # also bytes that are not UTF-8, and numbers of thousands of digits
-        raise Refused(400, 'the body is not JSON; send an object such as {"text": "…"} in UTF-8') from None
+    except (
+        ValueError,
+        RecursionError,
+    ):  # also bytes that are not UTF-8, and numbers of thousands of digits
+        raise Refused(
+            400, 'the body is not JSON; send an object such as {"text": "…"} in UTF-8'
+        ) from None
 
 
 def cut_image(body: bytearray, most: int) -> bytes | None:
@@ -193,7 +216,10 @@ def decode_image(text: bytearray | str, start: int = 0, end: int | None = None) 
             body[out : out + len(piece)] = piece
             at, out = stop, out + len(piece)
     except ValueError:
-        raise Refused(422, "the image is not base64; encode the bytes of its file, or send a form with the file") from None
+        raise Refused(
+            422,
+            "the image is not base64; encode the bytes of its file, or send a form with the file",
+        ) from None
     with memoryview(body) as view, view[start:out] as found:
         return bytes(found)
 
@@ -232,8 +258,14 @@ def unquote(body: bytearray, start: int, end: int) -> str:
 def parse_parts(header: str, body: bytearray, most: int) -> dict[str, Any]:
     """A form in parts; the file of an image stays bytes."""
     refused = Refused(400, "the body is not a form in parts; let your HTTP library make it")
-    named = BOUNDARY.match(header.strip()) if len(header) <= MAX_PART_LINE_BYTES and header.isascii() else None
-    parts = split_parts(body, b"--" + (named[1] or named[2]).encode()) if named is not None else None
+    named = (
+        BOUNDARY.match(header.strip())
+        if len(header) <= MAX_PART_LINE_BYTES and header.isascii()
+        else None
+    )
+    parts = (
+        split_parts(body, b"--" + (named[1] or named[2]).encode()) if named is not None else None
+    )
     images = sum(end - start for name, _, start, end in parts or () if name == IMAGE)
     check_rest(len(body) - images, most)
     if parts is None or not all(name for name, *_ in parts):
@@ -258,7 +290,9 @@ def split_parts(body: bytearray, mark: bytes) -> list[tuple[str, bool, int, int]
     while found is not None and not found[2]:
         start, following = found[1], find_mark(body, mark, found[1] - 2)
         end = following[0] - 2 if following is not None else 0
-        head = body.find(b"\r\n\r\n", start, min(end, start + MAX_PART_LINES * (MAX_PART_LINE_BYTES + 2)) + 4)
+        head = body.find(
+            b"\r\n\r\n", start, min(end, start + MAX_PART_LINES * (MAX_PART_LINE_BYTES + 2)) + 4
+        )
         if not start < head <= end - 4 or len(parts) == MAX_PARTS:
             return None
         parts.append((*disposition(bytes(body[start:head])), head + 4, end))
@@ -282,25 +316,42 @@ def find_mark(body: bytearray, mark: bytes, start: int) -> tuple[int, int, bool]
 def disposition(head: bytes) -> tuple[str, bool]:
     """What the headers of a part say: the name of its field, empty where they are wrong, and whether it is a file."""
     lines = head.split(b"\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-    if len(lines) > MAX_PART_LINES or any(len(line) > MAX_PART_LINE_BYTES or b":" not in line for line in lines):
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(b":") for line in lines)
+    }
+    if len(lines) > MAX_PART_LINES or any(
+        len(line) > MAX_PART_LINE_BYTES or b":" not in line for line in lines
+    ):
         return "", False
     kind, sign, rest = headers.get(b"content-disposition", b"").partition(b";")
     rest, at, found = (sign + rest).rstrip(b"; \t"), 0, dict[bytes, bytes]()
     while next_one := PARAMETER.match(rest, at):
-        found[next_one[1].lower()] = re.sub(rb"\\(.)", rb"\1", next_one[2]) if next_one[2] is not None else next_one[3]
+        found[next_one[1].lower()] = (
+            re.sub(rb"\\(.)", rb"\1", next_one[2]) if next_one[2] is not None else next_one[3]
+        )
         at = next_one.end()
-    plain = headers.get(b"content-transfer-encoding", b"binary").lower() in (b"binary", b"8bit", b"7bit")
+    plain = headers.get(b"content-transfer-encoding", b"binary").lower() in (
+        b"binary",
+        b"8bit",
+        b"7bit",
+    )
     if kind.strip().lower() != b"form-data" or at < len(rest) or not plain:
         return "", False
-    return found.get(b"name", b"").decode("utf-8", "replace"), b"filename" in found or b"filename*" in found
+    return found.get(b"name", b"").decode(
+        "utf-8", "replace"
+    ), b"filename" in found or b"filename*" in found
 
 
 def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """By name; one that comes several times is a list."""
     found: dict[str, Any] = {}
     for name, value in pairs:
-        found[name] = value if name not in found else [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+        found[name] = (
+            value
+            if name not in found
+            else [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+        )
     return found
 
 

@@ -70,14 +70,24 @@ class Libre:
         if asked.alternatives:
             made["alternatives"] = [one.alternatives[: asked.alternatives] for one in found]
         if asked.source == "auto":
-            made["detectedLanguage"] = [{"confidence": 100, "language": served.languages[0]} for _ in found]
-        return reply({name: value[0] for name, value in made.items()} if isinstance(asked.q, str) else made)
+            made["detectedLanguage"] = [
+                {"confidence": 100, "language": served.languages[0]} for _ in found
+            ]
+        return reply(
+            {name: value[0] for name, value in made.items()} if isinstance(asked.q, str) else made
+        )
 
     def choose(self, source: str, target: str) -> Served:
-        able = [one for one in self.models() if one.languages[1] == target and source in (one.languages[0], "auto")]
+        able = [
+            one
+            for one in self.models()
+            if one.languages[1] == target and source in (one.languages[0], "auto")
+        ]
         if not able or (source == "auto" and len({one.languages[0] for one in able}) > 1):
             known = ", ".join(sorted({"-".join(one.languages) for one in self.models()})) or "none"
-            raise Refused(422, f"expected languages that a model has, got other ones; there are: {known}")
+            raise Refused(
+                422, f"expected languages that a model has, got other ones; there are: {known}"
+            )
         return able[0]
 
     async def languages(self, request: Request) -> Response:
@@ -98,7 +108,10 @@ class Libre:
         await self.read(request, Detect)
         sources = {one.languages[0] for one in self.models()}
         if len(sources) != 1:
-            raise Refused(422, f"languages are detected where there is one, and here are {len(sources)}; name the source")
+            raise Refused(
+                422,
+                f"languages are detected where there is one, and here are {len(sources)}; name the source",
+            )
         return reply([{"confidence": 100, "language": next(iter(sources))}])
 
 
@@ -144,7 +157,9 @@ class Writer:
         if at >= 0:
             self.stopped, text, self.held = True, self.held[:at], ""
             return text
-        lengths = (n for stop in self.stops for n in range(1, len(stop)) if self.held.endswith(stop[:n]))
+        lengths = (
+            n for stop in self.stops for n in range(1, len(stop)) if self.held.endswith(stop[:n])
+        )
         keep = len(self.held) - max(lengths, default=0)
         text, self.held = self.held[:keep], self.held[keep:]
         return text
@@ -159,12 +174,32 @@ class Writer:
 
     def usage(self, pieces: list[str]) -> dict[str, int]:
         count = self.count if self.stopped else max(len(pieces) - 1, 0)
-        return {"prompt_tokens": self.size, "completion_tokens": count, "total_tokens": self.size + count}
+        return {
+            "prompt_tokens": self.size,
+            "completion_tokens": count,
+            "total_tokens": self.size + count,
+        }
 
-    def chunk(self, text: str | None, last: bool = True, usage: dict[str, int] | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": self.reason() if last else None}
-        made = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
-        return {**made, "choices": [] if text is None else [choice], **({} if usage is None else {"usage": usage})}
+    def chunk(
+        self, text: str | None, last: bool = True, usage: dict[str, int] | None = None
+    ) -> dict[str, Any]:
+        choice = {
+            "index": 0,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": self.reason() if last else None,
+        }
+        made = {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+        }
+        return {
+            **made,
+            "choices": [] if text is None else [choice],
+            **({} if usage is None else {"usage": usage}),
+        }
 
     async def events(self, job: Job) -> AsyncIterator[bytes]:
         if self.first:

@@ -18,7 +18,9 @@ from ..decoding.engine import Engine, Memory, Own
 from ..decoding.session import STEP, engine_of, read_memory
 from ..decoding.weight_layouts import layout_for
 
-LARGE = 8 * STEP  # positions of a cache, or columns of a memory, that is given back once nobody is here
+LARGE = (
+    8 * STEP
+)  # positions of a cache, or columns of a memory, that is given back once nobody is here
 
 
 @dataclass(eq=False)
@@ -103,7 +105,9 @@ class Flow:
         mixer, layers = self.engine.layers[0].mixer, len(self.engine.layers)
         longest = 0 if reads else max(len(one.source) for one in new)
         # zeros, not whatever was in memory: a hidden key has the weight 0, and 0 · NaN is NaN
-        self.cache = with_space(self.cache, (layers, len(tokens), longest + STEP, 2, mixer.heads, mixer.width), 1)
+        self.cache = with_space(
+            self.cache, (layers, len(tokens), longest + STEP, 2, mixer.heads, mixer.width), 1
+        )
         self.outputs, self.tokens = [*self.outputs, *new], tokens
         if reads:
             self.show_memory()
@@ -112,7 +116,11 @@ class Flow:
 
     def read(self, new: Sequence[Output]) -> None:
         """The memory of new sentences, behind that of those which are here."""
-        sizes, first, last = [len(one.source) for one in new], len(self.outputs), len(self.outputs) + len(new)
+        sizes, first, last = (
+            [len(one.source) for one in new],
+            len(self.outputs),
+            len(self.outputs) + len(new),
+        )
         source = [[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new]
         device = self.like.device
         given = torch.tensor(source, device=device)
@@ -129,7 +137,9 @@ class Flow:
         self.mask[first:last] = float("-inf")
         self.mask[first:last, ..., :columns] = 0.0 if read.mask is None else read.mask
         shape = (len(self.mask), heads, self.mask.shape[3], width)
-        self.pairs = [(with_space(key, shape, 0), with_space(value, shape, 0)) for key, value in self.pairs]
+        self.pairs = [
+            (with_space(key, shape, 0), with_space(value, shape, 0)) for key, value in self.pairs
+        ]
         for there, here in zip(self.pairs, read.pairs, strict=True):
             there[0][first:last, :, :columns], there[1][first:last, :, :columns] = here
 
@@ -146,7 +156,9 @@ class Flow:
         one.position = len(one.read)
         if not one.read:
             return
-        state = self.model.start(torch.tensor([one.read], device=self.tokens.device), torch.tensor([one.position]))
+        state = self.model.start(
+            torch.tensor([one.read], device=self.tokens.device), torch.tensor([one.position])
+        )
         for cache, block in zip(self.cache, state.caches, strict=True):
             cache[row, : one.position, 0] = block.mixer.key[0].transpose(0, 1)
             cache[row, : one.position, 1] = block.mixer.value[0].transpose(0, 1)
@@ -162,17 +174,30 @@ class Flow:
         for row, one in enumerate(self.outputs):
             if one.block and one.position >= one.block:
                 self.read_prompt(row, one, one.read)
-        for one, token in zip(self.outputs, self.tokens.tolist() if self.memory is None else (), strict=False):
+        for one, token in zip(
+            self.outputs, self.tokens.tolist() if self.memory is None else (), strict=False
+        ):
             one.read.append(token)
         positions = [one.position for one in self.outputs for _ in range(self.width)]
-        self.now, self.end, self.level = positions[0], max(positions) + 1, min(positions) == max(positions)
+        self.now, self.end, self.level = (
+            positions[0],
+            max(positions) + 1,
+            min(positions) == max(positions),
+        )
         if self.end > self.cache.shape[2]:
-            self.cache = F.pad(self.cache, (0, 0, 0, 0, 0, 0, 0, max(STEP, self.cache.shape[2] // 2)))
+            self.cache = F.pad(
+                self.cache, (0, 0, 0, 0, 0, 0, 0, max(STEP, self.cache.shape[2] // 2))
+            )
         self.engine.prepare(self.cache.shape[2])
         if not self.level:
             device = self.tokens.device
-            self.where, self.rows = torch.tensor(positions, device=device), torch.arange(len(positions), device=device)
-            self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(1)  # R T, above 0 what comes later
+            self.where, self.rows = (
+                torch.tensor(positions, device=device),
+                torch.arange(len(positions), device=device),
+            )
+            self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(
+                1
+            )  # R T, above 0 what comes later
             hidden = torch.zeros_like(self.distance, dtype=self.cache.dtype)
             self.hidden = hidden.masked_fill_(self.distance > 0, float("-inf"))[:, None, None]
         seen = self.cache[:, : len(self.tokens), : self.end].transpose(2, 4)  # L R H' 2 T D
@@ -233,16 +258,24 @@ class Flow:
             return
         if empty:
             to = torch.tensor(empty, device=self.like.device)
-            rows, others, end = self.rows_of(to), self.rows_of(every[to]), max(one.position for one in self.outputs)
+            rows, others, end = (
+                self.rows_of(to),
+                self.rows_of(every[to]),
+                max(one.position for one in self.outputs),
+            )
             self.cache[:, rows, :end] = self.cache[:, others, :end]
-            for tensor in (self.mask, *(one for pair in self.pairs for one in pair)) if self.pairs else ():
+            for tensor in (
+                (self.mask, *(one for pair in self.pairs for one in pair)) if self.pairs else ()
+            ):
                 tensor[to] = tensor[every[to]]
         if self.pairs:
             self.show_memory()
         self.choose_engine(len(self.tokens))
 
     def rows_of(self, sentences: Tensor) -> Tensor:
-        return (sentences.unsqueeze(1) * self.width + torch.arange(self.width, device=sentences.device)).flatten()
+        return (
+            sentences.unsqueeze(1) * self.width + torch.arange(self.width, device=sentences.device)
+        ).flatten()
 
     # what a step's attention asks for, as `decoding.engine.At` says
 

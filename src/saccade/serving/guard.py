@@ -16,7 +16,11 @@ from .web_page import FILES as PAGE
 if TYPE_CHECKING:
     from .service import Service
 
-FREE = ("/health/live", "/health/ready", *PAGE)  # no key is needed; the page has nothing in it before one is entered
+FREE = (
+    "/health/live",
+    "/health/ready",
+    *PAGE,
+)  # no key is needed; the page has nothing in it before one is entered
 KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -37,7 +41,9 @@ class Guard:
         self.work = frozenset(one.path for one in routes if "POST" in (one.methods or ()))
         self.headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         if service.settings.origins:
-            self.headers = [one for one in self.headers if one[0] != b"cross-origin-resource-policy"]
+            self.headers = [
+                one for one in self.headers if one[0] != b"cross-origin-resource-policy"
+            ]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
@@ -72,19 +78,34 @@ class Guard:
 
     def refusal(self, scope: Any) -> Refused | None:
         """Why a request is answered without a look at its body."""
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
         settings, limits = self.service.settings, self.service.limits
         if not settings.knows_host(headers.get("host", "")):
-            return Refused(400, "this service has another name than the Host header says; name it with --allow-host")
+            return Refused(
+                400,
+                "this service has another name than the Host header says; name it with --allow-host",
+            )
         origin = headers.get("origin", "")
-        if origin and origin not in settings.origins and origin.partition("://")[2] != headers["host"]:
+        if (
+            origin
+            and origin not in settings.origins
+            and origin.partition("://")[2] != headers["host"]
+        ):
             return Refused(403, "pages of other origins may not ask here; name theirs with --cors")
-        if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in scope["headers"]):
+        if any(
+            name.lower() == b"content-encoding" and value != b"identity"
+            for name, value in scope["headers"]
+        ):
             return Refused(415, "a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
         most = max(limits.body, limits.image_body)
         if not length.isdigit() or len(length) > 15 or int(length) > most:
-            return Refused(413, f"expected a body of at most {most:,} bytes; send less in a request")
+            return Refused(
+                413, f"expected a body of at most {most:,} bytes; send less in a request"
+            )
         if settings.keys and scope["path"] not in FREE:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
@@ -98,4 +119,8 @@ class Guard:
 
 
 def unknown_key() -> Refused:
-    return Refused(401, "a key is needed; send it as the header Authorization: Bearer KEY", WWW_Authenticate="Bearer")
+    return Refused(
+        401,
+        "a key is needed; send it as the header Authorization: Bearer KEY",
+        WWW_Authenticate="Bearer",
+    )

@@ -62,7 +62,11 @@ class Looks:
         """Leaves out what nobody has asked for in a while."""
         now = time.monotonic()
         with self.lock:
-            self.kept = {key: (one, used) for key, (one, used) in self.kept.items() if used > now - self.seconds}
+            self.kept = {
+                key: (one, used)
+                for key, (one, used) in self.kept.items()
+                if used > now - self.seconds
+            }
             self.timer = None
             if self.kept:  # the one that was used longest ago is first
                 self.wait(next(iter(self.kept.values()))[1] + self.seconds - now)
@@ -80,9 +84,18 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
     if tokens <= LONG:
         whole = looks.find((served, given), lambda: show(*given))
         names = [site.name for site in whole.sites]
-        return view(whole, best_site(whole.sites) if look.layer is None else whole[look.layer], names, look, limits)
+        return view(
+            whole,
+            best_site(whole.sites) if look.layer is None else whole[look.layer],
+            names,
+            look,
+            limits,
+        )
     if not isinstance(given[0], str):
-        raise Refused(422, f"expected at most {LONG} tokens beside an image, got {tokens:,}; send a shorter text")
+        raise Refused(
+            422,
+            f"expected at most {LONG} tokens beside an image, got {tokens:,}; send a shorter text",
+        )
     start = tuple(one and one[:BEGINNING] for one in given)
     first = looks.find((served, start), lambda: show(*start))
     names = [site.name for site in first.sites]
@@ -91,7 +104,10 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
         raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, names)}")
     cells = len(first[name].weights) * tokens**2
     if cells > MOST_CELLS:
-        raise Refused(422, f"{tokens:,} tokens give up to {cells:,} weights, more than {MOST_CELLS:,}; send a shorter text")
+        raise Refused(
+            422,
+            f"{tokens:,} tokens give up to {cells:,} weights, more than {MOST_CELLS:,}; send a shorter text",
+        )
     text, target = (*given, None)[:2]
     whole = looks.find((served, given, name), lambda: show(text, target, only=name))
     return view(whole, whole[name], names, look, limits)
@@ -101,44 +117,72 @@ def count_tokens(task: Any, given: tuple[Any, ...]) -> int:
     """Of the longest text."""
     first, *more = given
     if isinstance(task, Translation):
-        return 1 + max(len(task.source.encode_ids([first])[0]), len(task.target.encode_ids([more[0] or ""])[0]))
+        return 1 + max(
+            len(task.source.encode_ids([first])[0]), len(task.target.encode_ids([more[0] or ""])[0])
+        )
     text = first if isinstance(first, str) else (more[0] if more else None) or ""
     count = len(task.reads.encode_ids([text])[0]) if text else 0
     return min(count, task.how.block) if isinstance(task, LanguageModelling) else count
 
 
-def view(document: Document, site: Site, names: list[str], look: Look, limits: Limits) -> dict[str, Any]:
+def view(
+    document: Document, site: Site, names: list[str], look: Look, limits: Limits
+) -> dict[str, Any]:
     """One attention of a document, of some heads, rows and columns, pooled where it is asked for; with the names of all."""
     shape = site.weights.shape
     heads = list(range(shape[0])) if look.heads is None else look.heads
     rows, columns = look.rows or [0, shape[1]], look.columns or [0, shape[2]]
     first, last, left, right = rows[0], rows[-1], columns[0], columns[-1]
-    if max(heads) >= shape[0] or not 0 <= first < last <= shape[1] or not 0 <= left < right <= shape[2]:
+    if (
+        max(heads) >= shape[0]
+        or not 0 <= first < last <= shape[1]
+        or not 0 <= left < right <= shape[2]
+    ):
         has = f"'{site.name}' has {shape[0]} heads, {shape[1]} rows and {shape[2]} columns"
         asked = f"heads {heads[:8]} of rows {first} to {last} and columns {left} to {right} were asked for"
         raise Refused(422, f"{has}, and {asked}; choose among these")
     if site.grid is not None and (look.pool > 1 or (left, right) != (0, shape[2])):
-        raise Refused(422, "weights over a picture are answered whole; leave out 'columns' and 'pool'")
+        raise Refused(
+            422, "weights over a picture are answered whole; leave out 'columns' and 'pool'"
+        )
     pool = 1 if look.pool == 0 and site.grid is not None else look.pool
 
     def cells(size: int) -> int:
-        return (1 if look.mean else len(heads)) * -(-(last - first) // size) * -(-(right - left) // size)
+        return (
+            (1 if look.mean else len(heads))
+            * -(-(last - first) // size)
+            * -(-(right - left) // size)
+        )
 
     if pool == 0:
-        pool = next(size for size in range(1, max(shape) + 1) if cells(size) <= limits.cells or size == max(shape))
+        pool = next(
+            size
+            for size in range(1, max(shape) + 1)
+            if cells(size) <= limits.cells or size == max(shape)
+        )
     if cells(pool) > limits.cells:
         most = f"expected at most {limits.cells:,} weights in an answer"
         raise Refused(422, f"{most}, got {cells(pool):,}; ask for fewer rows or heads")
     weights = site.weights[:, first:last, left:right]
     weights = weights if look.heads is None else weights[heads]
     weights = pooled(weights.mean(0, keepdims=True) if look.mean else weights, pool)
-    part = replace(site, rows=site.rows[first:last:pool], columns=site.columns[left:right:pool], weights=weights)
+    part = replace(
+        site,
+        rows=site.rows[first:last:pool],
+        columns=site.columns[left:right:pool],
+        weights=weights,
+    )
     whole = replace(document, sites=[])
     if look.columns is not None:  # who asks for parts has the texts
         whole = replace(whole, title="", source=[], target=[])
     found: dict[str, Any] = json.loads(whole.to_json())
     found["sites"] = [{**part.labels, "weights": (np.round(part.weights, 4) + 0.0).tolist()}]
-    ranges = {"row_range": [first, last], "column_range": [left, right], "pool": pool, "shape": list(shape)}
+    ranges = {
+        "row_range": [first, last],
+        "column_range": [left, right],
+        "pool": pool,
+        "shape": list(shape),
+    }
     return {**found, "layers": names, "heads": heads, **ranges}
 
 

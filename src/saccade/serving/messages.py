@@ -7,20 +7,30 @@ from ..teaching.explain.worked_attention import MOST_TOKENS
 from .schema import given
 
 TEXT = "the black cat ate the mouse"
-LONGEST_PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
+LONGEST_PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
+)
 SEED = 2**63 - 1
 
 
 def name_of_model() -> Any:
-    return given("the name of a model of /v1/models; by default the first that can do this", None, most=200)
+    return given(
+        "the name of a model of /v1/models; by default the first that can do this", None, most=200
+    )
 
 
 def texts(example: str = TEXT, word: bool = False) -> Any:
-    return given("a text, or a list of texts", most="text", items="texts", example=example, word=word)
+    return given(
+        "a text, or a list of texts", most="text", items="texts", example=example, word=word
+    )
 
 
 def image() -> Any:
-    return given("an image file in base64 (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)", most="image_body", example=LONGEST_PIXEL)
+    return given(
+        "an image file in base64 (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)",
+        most="image_body",
+        example=LONGEST_PIXEL,
+    )
 
 
 def look() -> Any:
@@ -41,9 +51,17 @@ def sampling(name: str) -> Any:
 class Look:
     """Which weights are wanted."""
 
-    layer: str | None = given("the name of an attention; by default the one that singles out the most words", None, most=200)
-    heads: list[int] | None = given("the numbers of heads, from 0; by default all", None, least=0, most=10_000, items="texts")
-    rows: list[int] | None = given("the first row and the one after the last; by default all", None, least=0, most=1_000_000)
+    layer: str | None = given(
+        "the name of an attention; by default the one that singles out the most words",
+        None,
+        most=200,
+    )
+    heads: list[int] | None = given(
+        "the numbers of heads, from 0; by default all", None, least=0, most=10_000, items="texts"
+    )
+    rows: list[int] | None = given(
+        "the first row and the one after the last; by default all", None, least=0, most=1_000_000
+    )
     columns: list[int] | None = given("the same of columns", None, least=0, most=1_000_000)
     pool: int = given(
         "squares of so many rows and columns become one weight, the greatest; 0: as few as an answer holds",
@@ -61,12 +79,16 @@ class Translate:
     text: str | list[str] = texts()
     model: str | None = name_of_model()
     beam: int = given("the beam width; 1 is greedy", 1, least=1, most="beam")
-    length_penalty: float = given("outputs of a beam are ranked by log-probability / length^this", 1.0, least=-10, most=10)
+    length_penalty: float = given(
+        "outputs of a beam are ranked by log-probability / length^this", 1.0, least=-10, most=10
+    )
     temperature: float | None = sampling("temperature")
     top_k: int | None = sampling("top_k")
     top_p: float | None = sampling("top_p")
     seed: int | None = sampling("seed")
-    max_length: int | None = given("cut an output after so many tokens", None, least=1, most="tokens")
+    max_length: int | None = given(
+        "cut an output after so many tokens", None, least=1, most="tokens"
+    )
     look: Look | None = look()
 
 
@@ -84,9 +106,16 @@ class Classify:
     """Label texts, or an image."""
 
     text: str | list[str] | None = given(
-        "a text, or a list of texts", None, most="text", items="texts", example="not a bad film", word=True
+        "a text, or a list of texts",
+        None,
+        most="text",
+        items="texts",
+        example="not a bad film",
+        word=True,
     )
-    image: str | None = given("an image file in base64, for a model of pictures", None, most="image_body")
+    image: str | None = given(
+        "an image file in base64, for a model of pictures", None, most="image_body"
+    )
     model: str | None = name_of_model()
     look: Look | None = look()
 
@@ -103,7 +132,9 @@ class Generate:
     top_p: float | None = sampling("top_p")
     seed: int | None = sampling("seed")
     stream: bool = given("answer piece by piece", False)
-    look: Look | None = given("what attention to the prompt to answer with; not with `stream`", None)
+    look: Look | None = given(
+        "what attention to the prompt to answer with; not with `stream`", None
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +144,9 @@ class Describe:
     image: str = image()
     model: str | None = name_of_model()
     beam: int = given("the beam width; 1 is greedy", 1, least=1, most="beam")
-    max_length: int | None = given("cut a caption after so many tokens", None, least=1, most="tokens")
+    max_length: int | None = given(
+        "cut a caption after so many tokens", None, least=1, most="tokens"
+    )
     look: Look | None = look()
 
 
@@ -122,7 +155,9 @@ class Answer:
     """Answer a question about an image."""
 
     image: str = image()
-    question: str = given("a question about the image", most="text", example="what color is the shape?", word=True)
+    question: str = given(
+        "a question about the image", most="text", example="what color is the shape?", word=True
+    )
     model: str | None = name_of_model()
     look: Look | None = look()
 
@@ -131,9 +166,22 @@ class Answer:
 class LookAt:
     """Show what a model looks at while it reads a text or an image, and while it generates a target."""
 
-    text: str | None = given("a text, or the question about an image", None, most="text", example="the black cat", word=True)
-    target: str | None = given("a translation of the text, or a caption of the image", None, most="text", example="le chat noir")
-    image: str | None = given("an image file in base64, for a model of pictures", None, most="image_body")
+    text: str | None = given(
+        "a text, or the question about an image",
+        None,
+        most="text",
+        example="the black cat",
+        word=True,
+    )
+    target: str | None = given(
+        "a translation of the text, or a caption of the image",
+        None,
+        most="text",
+        example="le chat noir",
+    )
+    image: str | None = given(
+        "an image file in base64, for a model of pictures", None, most="image_body"
+    )
     model: str | None = name_of_model()
     look: Look | None = given("which weights are wanted", None)
 
@@ -184,12 +232,20 @@ class Completion:
     """Continue a text as OpenAI's completions do; of their other fields the neutral values are accepted."""
 
     model: str = given("the name of a model of /v1/models", most=200, example="words")
-    prompt: str | list[str] = given("the beginning; of a list, one", "", most="text", items=1, example="the cat")
-    max_tokens: int | None = given("the largest number of tokens", 16, least=1, most="tokens", example=20)
+    prompt: str | list[str] = given(
+        "the beginning; of a list, one", "", most="text", items=1, example="the cat"
+    )
+    max_tokens: int | None = given(
+        "the largest number of tokens", 16, least=1, most="tokens", example=20
+    )
     temperature: float | None = given("0 takes the likeliest token", 1.0, least=0, most=2)
-    top_p: float | None = given("sample from the smallest set of tokens with this probability", 1.0, least=0.000001, most=1)
+    top_p: float | None = given(
+        "sample from the smallest set of tokens with this probability", 1.0, least=0.000001, most=1
+    )
     seed: int | None = sampling("seed")
-    stop: str | list[str] | None = given("texts that end the output", None, most=100, items="beam", word=False)
+    stop: str | list[str] | None = given(
+        "texts that end the output", None, most=100, items="beam", word=False
+    )
     stream: bool | None = given("answer piece by piece", False)
     stream_options: StreamOptions | None = given("what a stream ends with", None)
     echo: bool | None = given("begin with the prompt", False)

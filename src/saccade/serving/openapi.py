@@ -33,13 +33,25 @@ def shape(required: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 CHANCES = {"type": "object", "additionalProperties": NUMBER}
-SITE = shape({"name": TEXT, "rows": listing(TEXT), "columns": listing(TEXT), "weights": listing(listing(listing(NUMBER)))})
+SITE = shape(
+    {
+        "name": TEXT,
+        "rows": listing(TEXT),
+        "columns": listing(TEXT),
+        "weights": listing(listing(listing(NUMBER))),
+    }
+)
 LOOK = shape(
     {"title": TEXT, "model": TEXT, "source": listing(TEXT), "target": listing(TEXT), "sites": listing(SITE)},
     layers=listing(TEXT), heads=listing(WHOLE), row_range=listing(WHOLE), column_range=listing(WHOLE), pool=WHOLE, shape=listing(WHOLE),
     picture=TEXT,
 )  # fmt: skip
-OUTPUT = {"text": TEXT, "log_prob": {"type": ["number", "null"]}, "finished": TRUTH, "alternatives": listing(TEXT)}
+OUTPUT = {
+    "text": TEXT,
+    "log_prob": {"type": ["number", "null"]},
+    "finished": TRUTH,
+    "alternatives": listing(TEXT),
+}
 RESULTS: dict[str, dict[str, Any]] = {
     "translate": OUTPUT, "tag": {"words": listing(TEXT), "tags": listing(TEXT)}, "classify": {"label": TEXT, "probabilities": CHANCES},
     "generate": {"text": TEXT, "tokens": WHOLE, "finished": TRUTH}, "caption": OUTPUT, "answer": {"answer": TEXT, "probabilities": CHANCES},
@@ -47,8 +59,13 @@ RESULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 CHOICE = shape({"index": WHOLE, "text": TEXT, "finish_reason": {"type": ["string", "null"]}})
 USAGE = shape({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
-COMPLETED = shape({"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)}, usage=USAGE)
-ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})  # the second as OpenAI's clients want it
+COMPLETED = shape(
+    {"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)},
+    usage=USAGE,
+)
+ERROR = shape(
+    {"error": {"anyOf": [TEXT, shape({"message": TEXT})]}}
+)  # the second as OpenAI's clients want it
 MODEL = shape(
     {
         "id": TEXT,
@@ -62,12 +79,23 @@ MODEL = shape(
     }
 )
 EXAMPLE = shape({}, text=TEXT, image=TEXT)
-MATRIX = shape({"name": TEXT, "matrix": listing(listing(NUMBER)), "row_names": listing(TEXT), "column_names": listing(TEXT)})
+MATRIX = shape(
+    {
+        "name": TEXT,
+        "matrix": listing(listing(NUMBER)),
+        "row_names": listing(TEXT),
+        "column_names": listing(TEXT),
+    }
+)
 STEP = shape({"title": TEXT, "text": TEXT, "matrices": listing(MATRIX)})
 WORKED = shape({"tokens": listing(TEXT), "scaled": TRUTH, "steps": listing(STEP)})
 SPOKEN = shape({"code": TEXT, "name": TEXT, "targets": listing(TEXT)})
 MAYBE = {"anyOf": [TEXT, listing(TEXT)]}
-TRANSLATED = {"type": "object", "properties": {"translatedText": MAYBE}, "required": ["translatedText"]}
+TRANSLATED = {
+    "type": "object",
+    "properties": {"translatedText": MAYBE},
+    "required": ["translatedText"],
+}
 
 
 def document(service: Service) -> dict[str, Any]:
@@ -87,27 +115,53 @@ def document(service: Service) -> dict[str, Any]:
     if "generate" in able:
         names = [one.name for one in models if "generate" in one.does]
         asked = schema(Completion, limits, {"model": names})
-        paths["/v1/completions"] = post("completions", Completion, asked, COMPLETED, ["application/json"], True)
+        paths["/v1/completions"] = post(
+            "completions", Completion, asked, COMPLETED, ["application/json"], True
+        )
     if "translate" in able:
         forms = ["application/json", "application/x-www-form-urlencoded"]
         pairs = [one.languages for one in models if "translate" in one.does]
-        codes = {"source": ["auto", *(pair[0] for pair in pairs)], "target": [pair[1] for pair in pairs], "format": ["text"]}
-        paths["/translate"] = post("libretranslate", LibreTranslate, schema(LibreTranslate, limits, codes), TRANSLATED, forms)
-        paths["/detect"] = post("detect", Detect, schema(Detect, limits), listing(shape(LANGUAGE)), forms)
+        codes = {
+            "source": ["auto", *(pair[0] for pair in pairs)],
+            "target": [pair[1] for pair in pairs],
+            "format": ["text"],
+        }
+        paths["/translate"] = post(
+            "libretranslate",
+            LibreTranslate,
+            schema(LibreTranslate, limits, codes),
+            TRANSLATED,
+            forms,
+        )
+        paths["/detect"] = post(
+            "detect", Detect, schema(Detect, limits), listing(shape(LANGUAGE)), forms
+        )
         paths["/languages"] = get("languages", "The languages of the models.", listing(SPOKEN))
-    paths["/v1/models"] = get("models", "The models.", shape({"object": TEXT, "data": listing(MODEL)}))
-    paths["/v1/examples"] = get(
-        "examples", "Inputs to try, by the names of models.", {"type": "object", "additionalProperties": listing(EXAMPLE)}
+    paths["/v1/models"] = get(
+        "models", "The models.", shape({"object": TEXT, "data": listing(MODEL)})
     )
-    paths["/v1/worked"] = post("worked", WorkOut, schema(WorkOut, limits), WORKED, ["application/json"])
+    paths["/v1/examples"] = get(
+        "examples",
+        "Inputs to try, by the names of models.",
+        {"type": "object", "additionalProperties": listing(EXAMPLE)},
+    )
+    paths["/v1/worked"] = post(
+        "worked", WorkOut, schema(WorkOut, limits), WORKED, ["application/json"]
+    )
     paths["/"] = get("page", "The page for people.", TEXT, "text/html")
     paths["/"]["get"]["security"] = []
     for name in ("live", "ready"):
-        paths[f"/health/{name}"] = get(name, f"Whether the service is {name}.", shape({"status": TEXT}))
+        paths[f"/health/{name}"] = get(
+            name, f"Whether the service is {name}.", shape({"status": TEXT})
+        )
         paths[f"/health/{name}"]["get"]["security"] = []
     paths["/metrics"] = get("metrics", "Counters for Prometheus.", TEXT, "text/plain")
     add_links(paths, models)
-    made: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": "saccade", "version": __version__}, "paths": paths}
+    made: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "saccade", "version": __version__},
+        "paths": paths,
+    }
     if service.settings.keys:
         made["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
         made["security"] = [{"key": []}]
@@ -125,24 +179,36 @@ def add_links(paths: dict[str, Any], models: Iterable[Served]) -> None:
             chosen.setdefault(verb, {"operationId": verb, "requestBody": body})
     paths["/v1/models"]["get"]["responses"]["200"]["links"] = chosen
     if "translate" in chosen:
-        body = {"model": "$response.body#/model", "text": "$request.body#/text", "target": "$response.body#/results/0/text"}
+        body = {
+            "model": "$response.body#/model",
+            "text": "$request.body#/text",
+            "target": "$response.body#/results/0/text",
+        }
         found = paths["/v1/translate"]["post"]["responses"]["200"]
         found["links"] = {"look": {"operationId": "look", "requestBody": body}}
 
 
 def answers(value: Any, media: str = "application/json", streams: bool = False) -> dict[str, Any]:
-    content = {media: {"schema": value}} | ({"text/event-stream": {"schema": shape({"data": TEXT})}} if streams else {})
+    content = {media: {"schema": value}} | (
+        {"text/event-stream": {"schema": shape({"data": TEXT})}} if streams else {}
+    )
     error = {"application/json": {"schema": ERROR}}
     return {"200": {"description": "the answer", "content": content}} | {
         code: {"description": text, "content": error} for code, text in ERRORS.items()
     }
 
 
-def post(name: str, kind: type, asked: Any, answer: Any, forms: list[str], streams: bool = False) -> dict[str, Any]:
+def post(
+    name: str, kind: type, asked: Any, answer: Any, forms: list[str], streams: bool = False
+) -> dict[str, Any]:
     content = {form: {"schema": asked, "example": example(kind)} for form in forms}
     about = {"operationId": name, "summary": (kind.__doc__ or "").partition("\n")[0]}
     return {
-        "post": {**about, "requestBody": {"required": True, "content": content}, "responses": answers(answer, streams=streams)}
+        "post": {
+            **about,
+            "requestBody": {"required": True, "content": content},
+            "responses": answers(answer, streams=streams),
+        }
     }
 
 

@@ -15,7 +15,10 @@ from .guard import HEADERS
 
 CRUMB, CRUMBS = 16, 1000  # bytes; parts of a body that may be smaller
 MAX_HEAD_BYTES = 32 * 1024  # of a request's line and headers
-HEAD, LINGER = 10.0, 2.0  # seconds in which the first request begins, and in which a refusal can be read
+HEAD, LINGER = (
+    10.0,
+    2.0,
+)  # seconds in which the first request begins, and in which a refusal can be read
 CONNECTIONS, SPARE = 2000, 100
 MIN_FILES = 50  # open files, of which half are for connections
 MIN_READ_BYTES = 64 * 1024  # of an answer that a client reads in the seconds of a request
@@ -43,7 +46,9 @@ class Connection(h11.Connection):
         elif isinstance(event, h11.Data) and len(event.data) < CRUMB:
             self.crumbs += 1
             if self.crumbs > CRUMBS:
-                self.refuse(f"expected at most {CRUMBS:,} chunks below {CRUMB} bytes; send fewer and larger ones")
+                self.refuse(
+                    f"expected at most {CRUMBS:,} chunks below {CRUMB} bytes; send fewer and larger ones"
+                )
         return event
 
     def check(self, request: h11.Request) -> None:
@@ -51,8 +56,12 @@ class Connection(h11.Connection):
         if version not in ("1.0", "1.1"):
             self.refuse(f"expected HTTP/1.0 or HTTP/1.1, got HTTP/{version}; send one of these")
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
-            self.refuse("the headers Content-Length and Transfer-Encoding were both sent; leave out one of them")
-        size = len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)
+            self.refuse(
+                "the headers Content-Length and Transfer-Encoding were both sent; leave out one of them"
+            )
+        size = len(request.target) + sum(
+            len(name) + len(value) + 4 for name, value in request.headers
+        )
         if size > MAX_HEAD_BYTES:
             self.refuse(LONG_HEAD)
 
@@ -119,7 +128,10 @@ class Protocol(H11Protocol):
     """One connection."""
 
     conn: Connection
-    most, lingering = CONNECTIONS, SPARE  # connections; those above them that may wait until a refusal is read
+    most, lingering = (
+        CONNECTIONS,
+        SPARE,
+    )  # connections; those above them that may wait until a refusal is read
     seconds = 30.0  # without progress, after which an answer is given up
 
     def __init__(self, config: Any, *given: Any, **more: Any) -> None:
@@ -158,7 +170,9 @@ class Protocol(H11Protocol):
         body = json.dumps({"error": sentence}).encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
-        self.transport.write(f"HTTP/1.1 {status} {reason}\r\n{about}{more}{headers}\r\n".encode() + body)
+        self.transport.write(
+            f"HTTP/1.1 {status} {reason}\r\n{about}{more}{headers}\r\n".encode() + body
+        )
         self.refused = True
         with contextlib.suppress(OSError):  # it has gone already
             self.transport.write_eof()

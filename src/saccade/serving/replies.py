@@ -29,7 +29,11 @@ def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
 def encode(value: Any) -> str:
     """Strict JSON, one list of numbers after another: the encoder lets no other thread run before it ends."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{encode(str(name))}: {encode(one)}" for name, one in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{encode(str(name))}: {encode(one)}" for name, one in value.items())
+            + "}"
+        )
     if isinstance(value, list) and value and isinstance(value[0], list | dict):
         return "[" + ", ".join(map(encode, value)) + "]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -57,13 +61,25 @@ def answer_error(request: Any, error: Exception) -> Response:
     elif isinstance(error, SaccadeError):
         status, sentence = 422, str(error)
     elif isinstance(error, HTTPException):
-        known = {404: "no route has this path; see /openapi.json", 405: "this route has another method; see /openapi.json"}
+        known = {
+            404: "no route has this path; see /openapi.json",
+            405: "this route has another method; see /openapi.json",
+        }
         status, headers = error.status_code, dict(error.headers or {})
         sentence = known.get(status, str(error.detail))
     else:
         log.error("a request failed", exc_info=error)
     if request.scope["path"] in LIKE_OPENAI:
         return reply(
-            {"error": {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}}, status, headers
+            {
+                "error": {
+                    "message": sentence,
+                    "type": "invalid_request_error",
+                    "param": None,
+                    "code": None,
+                }
+            },
+            status,
+            headers,
         )
     return reply({"error": sentence}, status, headers)

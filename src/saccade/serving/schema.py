@@ -14,9 +14,23 @@ from ..errors import did_you_mean
 from .service_settings import Limits
 
 T = TypeVar("T")
-NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", type(None): "null", dict: "object"}
+NAMES = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    list: "array",
+    type(None): "null",
+    dict: "object",
+}
 HUGE = 10**30
-WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
+WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    types.NoneType: "null",
+}
 
 
 class Refused(Exception):
@@ -68,7 +82,10 @@ def choices(hint: Any) -> list[Any]:
 def read(kind: type[T], values: Any, limits: Limits, where: str = "") -> T:
     """A message from parsed JSON."""
     if not isinstance(values, dict):
-        raise Refused(400, f"expected an object{where and ' as ' + where}, got {describe(values)}; see /openapi.json")
+        raise Refused(
+            400,
+            f"expected an object{where and ' as ' + where}, got {describe(values)}; see /openapi.json",
+        )
     known = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""
     for name in values:
@@ -78,9 +95,13 @@ def read(kind: type[T], values: Any, limits: Limits, where: str = "") -> T:
     found, types_of = {}, hints(kind)  # type: ignore[arg-type]
     for name, one in known.items():
         if name in values:
-            found[name] = check(values[name], types_of[name], one.metadata["about"], limits, prefix + name)
+            found[name] = check(
+                values[name], types_of[name], one.metadata["about"], limits, prefix + name
+            )
         elif one.default is MISSING and one.default_factory is MISSING:
-            raise Refused(400, f"the field '{prefix}{name}' is missing; give {one.metadata['about'].text}")
+            raise Refused(
+                400, f"the field '{prefix}{name}' is missing; give {one.metadata['about'].text}"
+            )
     return kind(**found)
 
 
@@ -93,8 +114,14 @@ def check(value: Any, hint: Any, about: About, limits: Limits, name: str) -> Any
         if base is list and isinstance(value, list):
             most = about.items_of(limits)
             if not 1 <= len(value) <= most:
-                raise Refused(400, f"expected 1 to {most} items in '{name}', got {len(value)}; send fewer in a request")
-            return [check(each, typing.get_args(one)[0], about, limits, f"{name}[{n}]") for n, each in enumerate(value)]
+                raise Refused(
+                    400,
+                    f"expected 1 to {most} items in '{name}', got {len(value)}; send fewer in a request",
+                )
+            return [
+                check(each, typing.get_args(one)[0], about, limits, f"{name}[{n}]")
+                for n, each in enumerate(value)
+            ]
         if one is str and isinstance(value, bytes):  # the file of an image
             return value
         if one is str and isinstance(value, str):
@@ -106,36 +133,60 @@ def check(value: Any, hint: Any, about: About, limits: Limits, name: str) -> Any
         if one in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
             value = value if isinstance(value, float) or abs(value) < HUGE else float("inf")
             if one is float or not math.isfinite(value) or value == math.floor(value):
-                return check_range(value if one is float or not math.isfinite(value) else int(value), about, limits, name)
-    expected = " or ".join(WORDS.get(one, "a list" if typing.get_origin(one) is list else "an object") for one in choices(hint))
+                return check_range(
+                    value if one is float or not math.isfinite(value) else int(value),
+                    about,
+                    limits,
+                    name,
+                )
+    expected = " or ".join(
+        WORDS.get(one, "a list" if typing.get_origin(one) is list else "an object")
+        for one in choices(hint)
+    )
     raise Refused(400, f"expected {expected} as '{name}', got {describe(value)}; see /openapi.json")
 
 
 def check_text(value: str, about: About, limits: Limits, name: str) -> str:
     most = about.most_of(limits)
     if most is not None and len(value) > most:
-        raise Refused(400, f"expected at most {most:,} characters as '{name}', got {len(value):,}; send it in parts")
+        raise Refused(
+            400,
+            f"expected at most {most:,} characters as '{name}', got {len(value):,}; send it in parts",
+        )
     if about.word and not value.strip():
         raise Refused(400, f"the text '{name}' is empty; give at least one word")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Refused(400, f"the text '{name}' has half of a surrogate pair; send whole characters") from None
+        raise Refused(
+            400, f"the text '{name}' has half of a surrogate pair; send whole characters"
+        ) from None
     return value
 
 
 def check_range(value: Any, about: About, limits: Limits, name: str) -> Any:
     least, most = about.least, about.most_of(limits)
-    if not math.isfinite(value) or (least is not None and value < least) or (most is not None and value > most):
+    if (
+        not math.isfinite(value)
+        or (least is not None and value < least)
+        or (most is not None and value > most)
+    ):
         bounds = f"{'any' if least is None else format(least, ',')} to {'any' if most is None else format(most, ',')}"
-        raise Refused(400, f"expected {bounds} as '{name}', got {describe(value)}; choose a number in this range")
+        raise Refused(
+            400,
+            f"expected {bounds} as '{name}', got {describe(value)}; choose a number in this range",
+        )
     return value
 
 
 def describe(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float):
-        return "a huge number" if isinstance(value, float) and math.isinf(value) else json.dumps(value)
-    return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
+        return (
+            "a huge number" if isinstance(value, float) and math.isinf(value) else json.dumps(value)
+        )
+    return (
+        "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
+    )
 
 
 def safe(text: str) -> str:
@@ -156,7 +207,12 @@ def schema(kind: type, limits: Limits, names: dict[str, list[str]] | None = None
             made[one.name]["default"] = one.default
         elif one.default is MISSING and one.default_factory is MISSING:
             required.append(one.name)
-    return {"type": "object", "properties": made, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": made,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def schema_of(hint: Any, about: About, limits: Limits) -> dict[str, Any]:
@@ -184,4 +240,8 @@ def schema_of(hint: Any, about: About, limits: Limits) -> dict[str, Any]:
 
 def example(kind: type) -> dict[str, Any]:
     """A message made of the examples of its fields."""
-    return {one.name: one.metadata["about"].example for one in fields(kind) if one.metadata["about"].example is not None}
+    return {
+        one.name: one.metadata["about"].example
+        for one in fields(kind)
+        if one.metadata["about"].example is not None
+    }

@@ -39,7 +39,9 @@ DOES: dict[str, tuple[type, ...]] = {
     "translate": (Translation,), "tag": (Tagging,), "classify": (Classification, ImageClassification),
     "generate": (LanguageModelling,), "caption": (Captioning,), "answer": ANSWERING,
 }  # fmt: skip
-PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")  # the name of a model that is named by its languages
+PAIR = re.compile(
+    r"([a-z]{2,3})[-_]([a-z]{2,3})"
+)  # the name of a model that is named by its languages
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -80,15 +82,28 @@ class Speller:
 class Served:
     """One loaded model."""
 
-    def __init__(self, name: str, system: System, limits: Limits, looks: Looks | None = None, created: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        system: System,
+        limits: Limits,
+        looks: Looks | None = None,
+        created: int = 0,
+    ) -> None:
         self.name, self.system, self.task, self.limits = name, system, system.task, limits
         self.looks, self.created = looks or Looks(), created  # seconds since 1970
         self.model = system.model.eval()
         causal = not isinstance(self.task, LanguageModelling) or self.task.how.objective == "causal"
-        self.does = [verb for verb, kinds in DOES.items() if isinstance(self.task, kinds) and causal]
+        self.does = [
+            verb for verb, kinds in DOES.items() if isinstance(self.task, kinds) and causal
+        ]
         if not self.does:
-            raise SaccadeError(f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out")
-        self.fast = isinstance(self.task, Translation | LanguageModelling) and why_plain(self.model) is None
+            raise SaccadeError(
+                f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out"
+            )
+        self.fast = (
+            isinstance(self.task, Translation | LanguageModelling) and why_plain(self.model) is None
+        )
         self.flows: dict[int, Flow] = {}
         self.sees = hasattr(self.task, "image_size")
         named = PAIR.fullmatch(name)
@@ -97,16 +112,29 @@ class Served:
     def facts(self) -> dict[str, Any]:
         facts = self.system.facts()
         count = int(facts["parameters"].replace(",", ""))
-        own = {"task": facts["task"], "family": facts["family"], "parameters": count, "does": self.does}
+        own = {
+            "task": facts["task"],
+            "family": facts["family"],
+            "parameters": count,
+            "does": self.does,
+        }
         own["attends"] = bool(sites(self.model)) or "classify" in self.does
-        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "saccade", **own}
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "saccade",
+            **own,
+        }
 
     def flow(self, width: int, never: tuple[int, ...], pad: int) -> Flow:
         if width not in self.flows:
             self.flows[width] = Flow(self.model, width, never, pad)
         return self.flows[width]
 
-    def job(self, verb: str, item: Any, run: Callable[[Sequence[Any]], Sequence[Any]], *same: Any) -> Job:
+    def job(
+        self, verb: str, item: Any, run: Callable[[Sequence[Any]], Sequence[Any]], *same: Any
+    ) -> Job:
         """One of a batch of all that ask for the same."""
         return Job(key=(verb, self, *same), item=item, run=run)
 
@@ -116,27 +144,44 @@ class Served:
 
     def translate(self, text: str, ids: list[int], asked: Translate) -> Job:
         task, words = self.task, self.task.target
-        sample = sampling(None, {name: getattr(asked, name) for name in ("temperature", "top_k", "top_p", "seed")})
+        sample = sampling(
+            None, {name: getattr(asked, name) for name in ("temperature", "top_k", "top_p", "seed")}
+        )
         search = one_search(asked.beam, sample, asked.length_penalty)
         limit = min(asked.max_length or task.lengths.limit(len(ids)), self.limits.tokens)
         if self.fast and text.strip():
             never = tuple({words.pad, words.bos} - {words.eos})
             output = Output(ids, search(words.bos, words.eos, never), limit)
             made = Job(self.flow(asked.beam, never, task.source.pad), output)
-            made.finish = lambda found: next(task.spell(self.model, [Numbered(ids, found[0].tokens, Pair(text, ""), 0)], [found]))
+            made.finish = lambda found: next(
+                task.spell(self.model, [Numbered(ids, found[0].tokens, Pair(text, ""), 0)], [found])
+            )
             output.is_wanted = lambda: not made.cancelled
             return made
         most = asked.max_length or (limit if limit == self.limits.tokens else None)
-        alike = object() if sample else (asked.beam, asked.length_penalty, most)  # who samples draws for itself
-        return self.job("translate", text, lambda texts: self.translate_all(texts, search, most), alike)
+        alike = (
+            object() if sample else (asked.beam, asked.length_penalty, most)
+        )  # who samples draws for itself
+        return self.job(
+            "translate", text, lambda texts: self.translate_all(texts, search, most), alike
+        )
 
-    def translate_all(self, texts: Sequence[str], search: MakeSearch, most: int | None) -> list[Any]:
+    def translate_all(
+        self, texts: Sequence[str], search: MakeSearch, most: int | None
+    ) -> list[Any]:
         found = dict(self.system.translations(list(texts), search, most))
         return [found[n] for n in range(len(texts))]
 
-    def generate(self, asked: Generate | Completion, prompt: str, limit: int, top_k: int | None = None) -> Job:
+    def generate(
+        self, asked: Generate | Completion, prompt: str, limit: int, top_k: int | None = None
+    ) -> Job:
         task: LanguageModelling = self.task
-        how = {"temperature": asked.temperature, "top_k": top_k, "top_p": asked.top_p, "seed": asked.seed}
+        how = {
+            "temperature": asked.temperature,
+            "top_k": top_k,
+            "top_p": asked.top_p,
+            "seed": asked.seed,
+        }
         sample, streams = sampling(None, how) or {}, bool(asked.stream)
         if not self.fast:
             made = Job(pieces=task.generate(self.model, prompt, limit, sample), streams=streams)
@@ -156,7 +201,13 @@ class Served:
 
     def tag(self, text: str) -> Job:
         task = self.task
-        return self.job("tag", text, lambda some: task.tag(self.model, [sentence_of(list(task.words(one)), 1) for one in some]))
+        return self.job(
+            "tag",
+            text,
+            lambda some: task.tag(
+                self.model, [sentence_of(list(task.words(one)), 1) for one in some]
+            ),
+        )
 
     def classify(self, item: str | Picture) -> Job:
         if isinstance(item, str) != isinstance(self.task, Classification):
@@ -165,12 +216,17 @@ class Served:
         return self.job("classify", item, lambda some: self.task.classify(self.model, some))
 
     def caption(self, picture: Picture, beam: int, most: int | None) -> Job:
-        search, most = one_search(beam, None), min(most or self.task.lengths.limit(1), self.limits.tokens)
-        run = lambda some: list(self.task.describe(self.model, some, search, most, look=False))  # noqa: E731
+        search, most = (
+            one_search(beam, None),
+            min(most or self.task.lengths.limit(1), self.limits.tokens),
+        )
+        run = lambda some: list(self.task.describe(self.model, some, search, most, look=False))
         return self.job("caption", picture, run, beam, most)
 
     def answer(self, picture: Picture, question: str) -> Job:
-        return self.job("answer", (picture, question), lambda some: self.task.answer(self.model, some))
+        return self.job(
+            "answer", (picture, question), lambda some: self.task.answer(self.model, some)
+        )
 
     def look(self, look: Look, *given: Any) -> Job:
         """What the model looked at, as the document of a view."""
@@ -203,14 +259,22 @@ class Shelf:
 
     def changed(self) -> list[str]:
         """The names of models whose folders have changed since they were loaded."""
-        return [name for name, folder in self.settings.models.items() if (now := mark_of(folder)) and now != self.seen.get(name)]
+        return [
+            name
+            for name, folder in self.settings.models.items()
+            if (now := mark_of(folder)) and now != self.seen.get(name)
+        ]
 
     def choose(self, verb: str, name: str | None) -> Served:
         able = {one.name: one for one in self.models.values() if one.can(verb)}
         if name is None and able:
             return next(iter(able.values()))
         if name is None or name not in able:
-            asked = f"no model here can {verb}" if name is None else f"no model named '{name[:64]}' here can {verb}"
+            asked = (
+                f"no model here can {verb}"
+                if name is None
+                else f"no model named '{name[:64]}' here can {verb}"
+            )
             raise Refused(404, f"{asked}{did_you_mean(name or '', able)}")
         return able[name]
 
@@ -235,7 +299,9 @@ def name_models(words: Sequence[str]) -> dict[str, Path]:
             path = Path(word)
             name = path.parent.name if path.name in ("best", "last") else path.resolve().name
         if not NAME.fullmatch(name):
-            raise SaccadeError(f"expected a name of letters, digits, '.', '_' and '-', got '{name}'; give one: NAME={folder}")
+            raise SaccadeError(
+                f"expected a name of letters, digits, '.', '_' and '-', got '{name}'; give one: NAME={folder}"
+            )
         if name in found:
             raise SaccadeError(f"two models are named '{name}'; give other names: NAME={folder}")
         found[name] = Path(folder)

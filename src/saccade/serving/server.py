@@ -30,7 +30,11 @@ from .service import Service
 from .service_settings import STOPPING, Settings
 
 Counts = list[int] | memoryview
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1") if hasattr(signal, name))
+SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1")
+    if hasattr(signal, name)
+)
 SO_ATTACH_FILTER, BPF_RETURN = 26, 6  # of Linux
 BACKLOG = 2048  # connections that wait to be taken
 SEND_BUFFER_BYTES = (
@@ -40,7 +44,10 @@ TURN = 0.0005  # seconds after which the thread of HTTP and the one of the model
 YIELD = 0.002  # seconds in which a process with fewer connections can take one
 LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
 NOT_READY = 2**31 - 1  # in place of the number of connections, until a worker has loaded its models
-FAILURES, FAILURE_SECONDS = 5, 60.0  # workers that end before they are ready, within this time, end the service
+FAILURES, FAILURE_SECONDS = (
+    5,
+    60.0,
+)  # workers that end before they are ready, within this time, end the service
 MISTAKE = 2  # the exit code after a SaccadeError, which another start does not change
 log = logging.getLogger("saccade.serving")
 
@@ -54,13 +61,17 @@ def stop_signals() -> list[signal.Signals]:
 class Server(uvicorn.Server):
     """Ends with 0 once accepted requests are answered. `counts`: how many connections each process has that shares the socket."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, counts: Counts, number: int) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, counts: Counts, number: int
+    ) -> None:
         super().__init__(config)
         self.service, self.counts, self.number = service, counts, number
         self.coming: set[asyncio.Future[Any]] = set()
 
     async def startup(self, sockets: Any = None) -> None:
-        await super().startup([])  # connections are accepted here, one at a time, so that surplus ones can be refused
+        await super().startup(
+            []
+        )  # connections are accepted here, one at a time, so that surplus ones can be refused
         for here in sockets or ():
             if not self.should_exit:
                 self.watch(here)
@@ -101,11 +112,15 @@ class Server(uvicorn.Server):
             return
         try:
             came = here.accept()[0]
-        except OSError:  # another process took it, it is gone, or no file is left for it at the moment
+        except (
+            OSError
+        ):  # another process took it, it is gone, or no file is left for it at the moment
             self.wait(here, self.watch)
             return
         came.setblocking(False)
-        task = asyncio.ensure_future(asyncio.get_running_loop().connect_accepted_socket(self.protocol, came))
+        task = asyncio.ensure_future(
+            asyncio.get_running_loop().connect_accepted_socket(self.protocol, came)
+        )
         self.coming.add(task)
         task.add_done_callback(self.coming.discard)
         self.watch(here)
@@ -118,7 +133,9 @@ class Server(uvicorn.Server):
         loop, came = asyncio.get_running_loop(), list[socket.socket]()
         for here in sockets or ():
             loop.remove_reader(here)
-            with contextlib.suppress(OSError):  # the queue is empty: closed right then, before another connection enters it
+            with contextlib.suppress(
+                OSError
+            ):  # the queue is empty: closed right then, before another connection enters it
                 while len(came) < CONNECTIONS:
                     came.append(here.accept()[0])
             here.close()
@@ -171,13 +188,23 @@ def ignore_arrivals(*listening: socket.socket) -> None:
     """On Linux, the system drops each new handshake from now on, so that the queue of a socket can be emptied before it is closed.
 
     Without it, a connection that arrives between the last `accept` and `close` is reset. Its client tries again and is refused."""
-    code = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))  # a packet filter that keeps 0 bytes
+    code = ctypes.create_string_buffer(
+        struct.pack("HBBI", BPF_RETURN, 0, 0, 0)
+    )  # a packet filter that keeps 0 bytes
     for here in listening if sys.platform == "linux" else ():
         with contextlib.suppress(OSError):  # a sandbox may forbid it
-            here.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code)))
+            here.setsockopt(
+                socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code))
+            )
 
 
-def run(settings: Settings, here: socket.socket, ready: Any = lambda: None, counts: Counts | None = None, number: int = 0) -> int:
+def run(
+    settings: Settings,
+    here: socket.socket,
+    ready: Any = lambda: None,
+    counts: Counts | None = None,
+    number: int = 0,
+) -> int:
     """One process, or one of several."""
     if "OMP_NUM_THREADS" not in os.environ:  # a core is left for HTTP
         torch.set_num_threads(max(((os.cpu_count() or 1) - 1) // settings.workers, 1))
@@ -206,12 +233,16 @@ class Workers:
 
     def __init__(self, settings: Settings, here: socket.socket) -> None:
         self.settings, self.here, self.ending, self.code = settings, here, False, 0
-        self.counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast("i")  # connections of each, which all see
+        self.counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast(
+            "i"
+        )  # connections of each, which all see
         self.counts[:] = array("i", [NOT_READY] * settings.workers)
         self.children: dict[int, int] = {}  # process → number
         self.served = False  # whether any worker was ready
         self.failed: deque[float] = deque(maxlen=FAILURES)  # times
-        self.alive = os.pipe()  # its writing end is open in this process alone, and closed with it however it ends
+        self.alive = (
+            os.pipe()
+        )  # its writing end is open in this process alone, and closed with it however it ends
 
     def run(self) -> int:
         gc.freeze()  # workers share what is imported, and the end does not wait for a look through all of it
@@ -247,21 +278,33 @@ class Workers:
         if self.ending:
             return
         how = f"with code {code}" if code >= 0 else f"by signal {-code} ({signal.strsignal(-code)})"
-        log.warning("worker %d (process %d) ended %s%s", number + 1, child, how, "" if ready else " before it was ready")
+        log.warning(
+            "worker %d (process %d) ended %s%s",
+            number + 1,
+            child,
+            how,
+            "" if ready else " before it was ready",
+        )
         if not ready:
             self.failed.append(time.monotonic())
             if code == MISTAKE and not self.served:
                 self.code = code
                 self.end()
-            elif len(self.failed) == FAILURES and self.failed[-1] - self.failed[0] < FAILURE_SECONDS:
+            elif (
+                len(self.failed) == FAILURES and self.failed[-1] - self.failed[0] < FAILURE_SECONDS
+            ):
                 log.error(
-                    "%d workers ended within %g seconds before they were ready; the service ends", FAILURES, FAILURE_SECONDS
+                    "%d workers ended within %g seconds before they were ready; the service ends",
+                    FAILURES,
+                    FAILURE_SECONDS,
                 )
                 self.code = 1
                 self.end()
 
     def start(self, number: int) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a signal waits until the worker has its own handlers
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, SIGNALS
+        )  # a signal waits until the worker has its own handlers
         child = os.fork()
         if child:
             self.children[child] = number

@@ -66,7 +66,9 @@ class Service:
         from .openapi import document
         from .web_page import page_routes
 
-        own = [Route(f"/v1/{verb}", self.endpoint(verb), methods=["POST"], name=verb) for verb in VERBS]
+        own = [
+            Route(f"/v1/{verb}", self.endpoint(verb), methods=["POST"], name=verb) for verb in VERBS
+        ]
         more = [
             Route("/v1/models", self.models, methods=["GET"]),
             Route("/health/live", self.live, methods=["GET"]),
@@ -84,7 +86,10 @@ class Service:
 
             allowed = ["Authorization", "Content-Type", "X-API-Key"]
             made.add_middleware(
-                CORSMiddleware, allow_origins=list(self.settings.origins), allow_methods=["GET", "POST"], allow_headers=allowed
+                CORSMiddleware,
+                allow_origins=list(self.settings.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=allowed,
             )
         return made
 
@@ -121,7 +126,9 @@ class Service:
         """Begins to end: what is not answered in time is refused."""
         self.stopping = True
         late = Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
-        asyncio.get_running_loop().call_later(STOPPING, lambda: self.worker.refuse(list(self.worker.active), late))
+        asyncio.get_running_loop().call_later(
+            STOPPING, lambda: self.worker.refuse(list(self.worker.active), late)
+        )
 
     def check_open(self) -> None:
         """Refuses at once what has no space here."""
@@ -132,7 +139,9 @@ class Service:
     def endpoint(self, verb: str) -> Any:
         async def answer(request: Request) -> Response:
             self.shelf.choose(verb, None)  # where no model can do it, no body is read
-            sees = VERBS[verb].image and any(one.can(verb) and one.sees for one in self.shelf.models.values())
+            sees = VERBS[verb].image and any(
+                one.can(verb) and one.sees for one in self.shelf.models.values()
+            )
             most = self.limits.image_body if sees else self.limits.body
             asked: Any = await self.intake.message(request, VERBS[verb].kind, most)
             served = self.shelf.choose(verb, asked.model)
@@ -145,25 +154,42 @@ class Service:
         """The results of jobs; they are given up when the client goes away or the time is over."""
         self.worker.submit(jobs)
         together = asyncio.gather(*(job.future for job in jobs))
-        together.add_done_callback(lambda found: found.cancelled() or found.exception())  # seen, also where nobody waits any more
+        together.add_done_callback(
+            lambda found: found.cancelled() or found.exception()
+        )  # seen, also where nobody waits any more
         gone = asyncio.ensure_future(request.receive())
         try:
             both: set[asyncio.Future[Any]] = {together, gone}
-            await asyncio.wait(both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED
+            )
             if together.done():
                 return list(together.result())
             if gone.done():
                 raise Refused(400, "the client went away")
-            raise Refused(503, f"this took longer than {self.limits.seconds:g} seconds; try again later", Retry_After="5")
+            raise Refused(
+                503,
+                f"this took longer than {self.limits.seconds:g} seconds; try again later",
+                Retry_After="5",
+            )
         finally:
             gone.cancel()
             together.cancel()
             for job in jobs:
                 job.cancel()
 
-    async def translations(self, request: Request, served: Served, texts: list[str], asked: Translate) -> list[Any]:
-        encoded = await self.intake.run(served.encode, texts) if sum(map(len, texts)) > MANY_CHARACTERS else served.encode(texts)
-        return await self.wait(request, [served.translate(text, ids, asked) for text, ids in zip(texts, encoded, strict=True)])
+    async def translations(
+        self, request: Request, served: Served, texts: list[str], asked: Translate
+    ) -> list[Any]:
+        encoded = (
+            await self.intake.run(served.encode, texts)
+            if sum(map(len, texts)) > MANY_CHARACTERS
+            else served.encode(texts)
+        )
+        return await self.wait(
+            request,
+            [served.translate(text, ids, asked) for text, ids in zip(texts, encoded, strict=True)],
+        )
 
     async def translate(self, request: Request, served: Served, asked: Translate) -> Response:
         texts = listed(asked.text, asked.look)
@@ -203,24 +229,35 @@ class Service:
     async def picture(self, served: Served, image: str | bytes) -> Any:
         if not served.sees:
             raise Refused(422, f"the model '{served.name}' reads no images; send a text")
-        found = await self.intake.run(lambda: served.picture(image if isinstance(image, bytes) else decode_image(image)))
+        found = await self.intake.run(
+            lambda: served.picture(image if isinstance(image, bytes) else decode_image(image))
+        )
         self.intake.thread.submit(trim_memory)  # its pixels are gone
         return found
 
     async def look(self, request: Request, served: Served, asked: LookAt) -> Response:
         image = await self.picture(served, asked.image) if asked.image is not None else None
         reads, generates = served.sees, isinstance(served.task, Translation | Captioning)
-        needed = {"image": reads, "target": generates, "text": not reads or isinstance(served.task, ANSWERING)}
+        needed = {
+            "image": reads,
+            "target": generates,
+            "text": not reads or isinstance(served.task, ANSWERING),
+        }
         for name, is_needed in needed.items():
             if (getattr(asked, name) is None) == is_needed:
                 raise Refused(
-                    422, f"the model '{served.name}' needs {'a' if is_needed else 'no'} field '{name}' to look; see /openapi.json"
+                    422,
+                    f"the model '{served.name}' needs {'a' if is_needed else 'no'} field '{name}' to look; see /openapi.json",
                 )
         second = asked.target if generates else asked.text if reads else None
         given = (asked.text if image is None else image, *([second] if second is not None else []))
-        return await self.with_look(request, served, replace(asked, look=asked.look or Look()), [{}], *given)
+        return await self.with_look(
+            request, served, replace(asked, look=asked.look or Look()), [{}], *given
+        )
 
-    async def with_look(self, request: Request, served: Served, asked: Any, results: list[Any], *given: Any) -> Response:
+    async def with_look(
+        self, request: Request, served: Served, asked: Any, results: list[Any], *given: Any
+    ) -> Response:
         answer = {"model": served.name, "results": results}
         if asked.look is None:
             return reply(answer)
@@ -248,7 +285,11 @@ class Service:
                 async for one in events:
                     yield one
         except TimeoutError:
-            yield event({"error": f"this took longer than {self.limits.seconds:g} seconds; ask for fewer tokens"})
+            yield event(
+                {
+                    "error": f"this took longer than {self.limits.seconds:g} seconds; ask for fewer tokens"
+                }
+            )
         except (Refused, SaccadeError) as error:
             yield event({"error": str(error)})
         finally:
@@ -261,14 +302,18 @@ class Service:
         yield event({"done": True, **ending(job.spoken, limit)})
 
     async def models(self, _: Request) -> Response:
-        return reply({"object": "list", "data": [one.facts() for one in self.shelf.models.values()]})
+        return reply(
+            {"object": "list", "data": [one.facts() for one in self.shelf.models.values()]}
+        )
 
     async def live(self, _: Request) -> Response:
         return reply({"status": "live"})
 
     async def ready(self, _: Request) -> Response:
         if self.stopping or len(self.shelf.models) < len(self.settings.models):
-            raise Refused(503, "the service is starting or ending; ask again in a moment", Retry_After="1")
+            raise Refused(
+                503, "the service is starting or ending; ask again in a moment", Retry_After="1"
+            )
         return reply({"status": "ready"})
 
     async def metrics(self, _: Request) -> Response:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -19,11 +26,22 @@ class Measures:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         make: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("saccade_requests", "Requests by route and status.", ["route", "status"], **make)
-        self.seconds = Histogram("saccade_request_seconds", "Seconds to an answer.", ["route"], buckets=SECONDS, **make)
-        self.batches = Histogram("saccade_batch_size", "Texts in one step or batch.", buckets=SIZES, **make)
+        self.requests = Counter(
+            "saccade_requests", "Requests by route and status.", ["route", "status"], **make
+        )
+        self.seconds = Histogram(
+            "saccade_request_seconds", "Seconds to an answer.", ["route"], buckets=SECONDS, **make
+        )
+        self.batches = Histogram(
+            "saccade_batch_size", "Texts in one step or batch.", buckets=SIZES, **make
+        )
         self.tokens = Counter("saccade_generated_tokens", "Tokens of finished outputs.", **make)
-        self.waiting = Gauge("saccade_waiting", "Texts that wait or are worked on.", multiprocess_mode="livesum", **make)
+        self.waiting = Gauge(
+            "saccade_waiting",
+            "Texts that wait or are worked on.",
+            multiprocess_mode="livesum",
+            **make,
+        )
 
     def observe(self, name: str, value: float) -> None:
         if name == "tokens":

@@ -33,7 +33,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 < value <= 2**40:
-                raise SaccadeError(f"expected a limit of {name} above 0, got {value}; give a larger one")
+                raise SaccadeError(
+                    f"expected a limit of {name} above 0, got {value}; give a larger one"
+                )
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,36 @@ class Settings:
         if not is_local(self.host) and not self.keys and not self.open:
             what = f"the address {self.host} can be reached from other machines, and no key is set"
             raise SaccadeError(f"{what}; give --key-file FILE, or --open to let anybody in")
-        if "*" in self.origins or any(not one.startswith(("http://", "https://")) for one in self.origins):
-            raise SaccadeError("expected origins such as https://example.org; name each with --cors")
+        if "*" in self.origins or any(
+            not one.startswith(("http://", "https://")) for one in self.origins
+        ):
+            raise SaccadeError(
+                "expected origins such as https://example.org; name each with --cors"
+            )
 
     def knows_key(self, given: str) -> bool:
         """Whether a key is one of ours; takes as long for any wrong one."""
-        found = [hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()) for key in self.keys]
+        found = [
+            hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()) for key in self.keys
+        ]
         return any(found)
 
     def knows_host(self, given: str) -> bool:
         """Whether a Host header names this service: an address, which no foreign DNS entry can be, or one of its names."""
-        name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() and not given.endswith("]") else given
+        name = (
+            given.rpartition(":")[0]
+            if given.rpartition(":")[2].isdigit() and not given.endswith("]")
+            else given
+        )
         name = name.strip("[]").lower()
         if is_address(name):
             return True
-        return name in {*OWN_NAMES, self.host.lower(), socket.gethostname().lower(), *(one.lower() for one in self.hosts)}
+        return name in {
+            *OWN_NAMES,
+            self.host.lower(),
+            socket.gethostname().lower(),
+            *(one.lower() for one in self.hosts),
+        }
 
 
 def is_address(name: str) -> bool:
@@ -91,7 +108,9 @@ def read_keys(path: Path) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="ascii").split()
     except (OSError, ValueError):
-        raise SaccadeError(f"the key file {path} cannot be read as lines of ASCII; check its path and permissions") from None
+        raise SaccadeError(
+            f"the key file {path} cannot be read as lines of ASCII; check its path and permissions"
+        ) from None
     short = next((n for n, key in enumerate(lines, 1) if len(key) < SHORTEST_KEY), None)
     if short is not None or not lines:
         got = f"key {short} of {path} is shorter" if short else f"{path} is empty"

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from .served_models import Served
     from .service import Service
 
-TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+}
 OWN, VIEWS = "saccade.serving", "saccade.views"
 FILES = {
     "/": (OWN, "page/index.html"), "/page/page.css": (OWN, "page/page.css"), "/page/app.js": (OWN, "page/app.js"),
@@ -45,7 +49,9 @@ def page_routes(service: Service) -> list[Route]:
         package, name = FILES[path]
         data = files(package).joinpath(name).read_bytes()
         kind = TYPES[name.rpartition(".")[2]]
-        return lambda _: Response(data, media_type=kind, headers={"content-security-policy": POLICY})
+        return lambda _: Response(
+            data, media_type=kind, headers={"content-security-policy": POLICY}
+        )
 
     async def examples(_: Request) -> Response:
         for name, served in service.shelf.models.items():
@@ -59,7 +65,11 @@ def page_routes(service: Service) -> list[Route]:
         return found
 
     routes = [Route(path, page(path), methods=["GET"]) for path in FILES]
-    return [*routes, Route("/v1/examples", examples, methods=["GET"]), Route("/v1/worked", worked, methods=["POST"])]
+    return [
+        *routes,
+        Route("/v1/examples", examples, methods=["GET"]),
+        Route("/v1/worked", worked, methods=["POST"]),
+    ]
 
 
 def work_out(asked: WorkOut) -> Response:
@@ -71,7 +81,9 @@ def work_out(asked: WorkOut) -> Response:
 def examples_of(served: Served) -> list[dict[str, str]]:
     """Inputs like those that a model was trained on, where they are generated; no file that a recipe names is opened."""
     data = served.system.recipe.data
-    where = next((one for one in (data.test, data.dev, data.train) if one and is_generated(one)), None)
+    where = next(
+        (one for one in (data.test, data.dev, data.train) if one and is_generated(one)), None
+    )
     if where is None:
         return []
     some = read(served.task.data, where, data.options(where) | FEW)
@@ -84,7 +96,9 @@ def as_input(served: Served, one: Any) -> dict[str, str]:
         return {"image": data_of(one.image.pixels().permute(1, 2, 0).numpy()), **question}
     if hasattr(one, "words"):
         return {"text": " ".join(one.words)}
-    text = getattr(one, "text", None) or (one.target if served.system.recipe.data.swap else one.source)
+    text = getattr(one, "text", None) or (
+        one.target if served.system.recipe.data.swap else one.source
+    )
     if "generate" in served.does:  # the beginning of it
         text = text[: math.ceil(len(text) / 2)].rpartition(" ")[0] or text
     return {"text": text}

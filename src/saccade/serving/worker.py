@@ -20,7 +20,10 @@ from .service_settings import Limits
 
 log = logging.getLogger("saccade.serving")
 PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others
-SOME, LONGEST_WAIT = 32, 3.0  # answers whose speed counts; seconds that a text may wait where many do
+SOME, LONGEST_WAIT = (
+    32,
+    3.0,
+)  # answers whose speed counts; seconds that a text may wait where many do
 ENDED = object()  # behind the last piece of a stream
 
 
@@ -99,7 +102,9 @@ def call_all(some: Sequence[Callable[[], object]]) -> None:
 class Worker(threading.Thread):
     """Takes jobs as they come. What enters a flow waits for no more than the step that is running."""
 
-    def __init__(self, limits: Limits, observe: Callable[[str, float], None] = lambda name, value: None) -> None:
+    def __init__(
+        self, limits: Limits, observe: Callable[[str, float], None] = lambda name, value: None
+    ) -> None:
         super().__init__(name="saccade-worker", daemon=True)
         self.limits, self.observe = limits, observe
         self.changed = threading.Condition()
@@ -116,9 +121,17 @@ class Worker(threading.Thread):
     def check_room(self, more: int = 1) -> None:
         """Refuses what has no space, or would wait for longer than a few seconds at the speed of the last answers."""
         busy, times = len(self.active), self.answered
-        late = busy >= self.limits.together and len(times) == SOME and busy * (times[-1] - times[0]) > SOME * LONGEST_WAIT
+        late = (
+            busy >= self.limits.together
+            and len(times) == SOME
+            and busy * (times[-1] - times[0]) > SOME * LONGEST_WAIT
+        )
         if late or busy + more > self.limits.queue:
-            raise Refused(429, f"{len(self.active):,} texts are waiting already; try again in a second", Retry_After="1")
+            raise Refused(
+                429,
+                f"{len(self.active):,} texts are waiting already; try again in a second",
+                Retry_After="1",
+            )
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Takes all of them or none; called in the thread of the event loop."""
@@ -147,7 +160,14 @@ class Worker(threading.Thread):
     def run(self) -> None:
         while True:
             with self.changed:
-                while not (self.inbox or self.ended or self.waiting or self.flowing or self.grouped or self.speaking):
+                while not (
+                    self.inbox
+                    or self.ended
+                    or self.waiting
+                    or self.flowing
+                    or self.grouped
+                    or self.speaking
+                ):
                     self.changed.wait()
                 if self.ended:
                     return
@@ -179,7 +199,10 @@ class Worker(threading.Thread):
 
     def enter(self, flow: Flow) -> None:
         """As many as there is space for; beside many others, some wait for a few milliseconds to be read together."""
-        queue, space = self.waiting[flow], max(self.limits.together // flow.width, 1) - len(flow.outputs)
+        queue, space = (
+            self.waiting[flow],
+            max(self.limits.together // flow.width, 1) - len(flow.outputs),
+        )
         if len(queue) * FEW < len(flow.outputs) and time.monotonic() - queue[0].came < PATIENCE:
             return
         some = [queue.popleft() for _ in range(min(space, len(queue)))]

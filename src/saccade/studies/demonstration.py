@@ -27,7 +27,11 @@ from ..training.signals import Stopped
 from ..views import figures as pictures
 from ..views.html_page import Section, report_page
 
-ORDERS, REPORT, TITLE = "word-orders.png", "report.html", "saccade: translation with and without attention"
+ORDERS, REPORT, TITLE = (
+    "word-orders.png",
+    "report.html",
+    "saccade: translation with and without attention",
+)
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
@@ -62,10 +66,16 @@ def run(
         )
     train_both(out, words, watching, finished)
     systems = {name: api.load(out / name) for name in CALLED}
-    found: dict[str, Any] = {name: system.evaluate(system.read("test"), quarters=True) for name, system in systems.items()}
+    found: dict[str, Any] = {
+        name: system.evaluate(system.read("test"), quarters=True)
+        for name, system in systems.items()
+    }
     outputs = [[one.text for one in system.decode(sources)] for system in systems.values()]
     by_length = list(zip(found[FIXED]["by_length"], found[ATTENDING]["by_length"], strict=True))
-    lengths = [[f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"] for a, b in by_length]
+    lengths = [
+        [f"{a['shortest']}–{a['longest']}", f"{a['bleu']:.1f}", f"{b['bleu']:.1f}"]
+        for a, b in by_length
+    ]
     lengths.append(["all", f"{found[FIXED]['bleu']:.1f}", f"{found[ATTENDING]['bleu']:.1f}"])
     sentences = [list(row) for row in zip(sources, *outputs, strict=True)]
     report, drawn = write_report(out, systems[ATTENDING], found, lengths, sentences, to)
@@ -83,7 +93,11 @@ def run(
 
 def sentences_in(to: str) -> tuple[Pair, ...]:
     """The lectures' sentences with their translations."""
-    return LECTURE_SENTENCES if languages.check_language(to) == "fr" else languages.lecture_sentences(to)
+    return (
+        LECTURE_SENTENCES
+        if languages.check_language(to) == "fr"
+        else languages.lecture_sentences(to)
+    )
 
 
 def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
@@ -91,11 +105,17 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
     if os.path.exists(out) and not out.is_dir():
         raise SaccadeError(f"{out} is a file; choose a folder with --out")
     runs = {name: out / name for name in CALLED}
-    wrong = [folder for folder in runs.values() if is_used(folder) and not (folder / "recipe.json").is_file()]
+    wrong = [
+        folder
+        for folder in runs.values()
+        if is_used(folder) and not (folder / "recipe.json").is_file()
+    ]
     if is_used(out) and not any(os.path.exists(folder) for folder in runs.values()):
         wrong.append(out)
     if wrong:
-        raise SaccadeError(f"{wrong[0]} contains other files than a demo's run; choose another --out")
+        raise SaccadeError(
+            f"{wrong[0]} contains other files than a demo's run; choose another --out"
+        )
     finished = {}
     for name, folder in runs.items():
         if (folder / "recipe.json").exists():
@@ -103,7 +123,9 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
             begun = api.read_config(folder / "recipe.json")
             found = api.differences(begun.to_dict(), adopt(made, begun).to_dict())
             if changed := [key for key in found if key != "device"]:
-                raise SaccadeError(f"{folder} is a run with a different {changed[0]} than this demo's; choose another --out")
+                raise SaccadeError(
+                    f"{folder} is a run with a different {changed[0]} than this demo's; choose another --out"
+                )
         progress = RunFolder(folder, {}).progress()
         finished[name] = progress is not None and progress.done
     return finished
@@ -111,10 +133,14 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
 
 def is_used(path: Path) -> bool:
     """Whether there is a file, or a folder that is not empty; hidden names are what a killed demo left."""
-    return os.path.exists(path) and (not path.is_dir() or any(not inside.name.startswith(".") for inside in path.iterdir()))
+    return os.path.exists(path) and (
+        not path.is_dir() or any(not inside.name.startswith(".") for inside in path.iterdir())
+    )
 
 
-def train_both(out: Path, words: Sequence[str], watching: MakeWatcher, finished: dict[str, bool]) -> None:
+def train_both(
+    out: Path, words: Sequence[str], watching: MakeWatcher, finished: dict[str, bool]
+) -> None:
     """Trains both models at the same time, each on a core of its own: small models gain nothing from a second thread.
 
     A finished run is used as it is, and a stopped one continued.
@@ -134,7 +160,11 @@ def train_both(out: Path, words: Sequence[str], watching: MakeWatcher, finished:
                     watcher.note(f"already finished, in {out / name}")
             if not all(finished.values()):
                 remove_report(out)
-            other = None if finished[FIXED] else stack.enter_context(run_beside(other_words, there.note))
+            other = (
+                None
+                if finished[FIXED]
+                else stack.enter_context(run_beside(other_words, there.note))
+            )
             if not finished[ATTENDING]:
                 api.fit(recipe, out / ATTENDING, resume=True, watcher=here)
             if other is not None:
@@ -147,7 +177,9 @@ def train_both(out: Path, words: Sequence[str], watching: MakeWatcher, finished:
 
 def remove_report(out: Path) -> None:
     """An older demo's report and pictures, which would not be about the models that are now trained."""
-    if (out / REPORT).is_file() and TITLE in (out / REPORT).read_text(encoding="utf-8", errors="replace"):
+    if (out / REPORT).is_file() and TITLE in (out / REPORT).read_text(
+        encoding="utf-8", errors="replace"
+    ):
         for path in (out / REPORT, out / ORDERS, *picture_files(out, 3)):
             path.unlink(missing_ok=True)
 
@@ -175,10 +207,16 @@ runpy.run_module("saccade", run_name="__main__", alter_sys=True)
 @contextmanager
 def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Future[None]]:
     """Within the `with`, `saccade WORDS` runs in another process, whose progress is noted; yields the future of its end."""
-    kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}  # its output is not a terminal
+    kept = {
+        name: value for name, value in os.environ.items() if name != "FORCE_COLOR"
+    }  # its output is not a terminal
     environment = {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", BESIDE, *words]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.PIPE,
+    }
     process = subprocess.Popen(command, env=environment, encoding="utf-8", **pipes)
 
     def listen() -> None:
@@ -205,11 +243,21 @@ def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Fu
 
 
 def write_report(
-    out: Path, system: api.System, found: dict[str, dict[str, Any]], lengths: list[list[str]], sentences: list[list[str]], to: str
+    out: Path,
+    system: api.System,
+    found: dict[str, dict[str, Any]],
+    lengths: list[list[str]],
+    sentences: list[list[str]],
+    to: str,
 ) -> tuple[Path, list[Path]]:
     """The report page, whole in one HTML file, and pictures: BLEU against length, and an alignment of each of the lectures' sentences."""
-    series = {CALLED[name]: [(row["mean"], row["bleu"]) for row in found[name]["by_length"]] for name in CALLED}
-    figure = pictures.lines(series, "words in the source sentence", "BLEU", "BLEU against sentence length")
+    series = {
+        CALLED[name]: [(row["mean"], row["bleu"]) for row in found[name]["by_length"]]
+        for name in CALLED
+    }
+    figure = pictures.lines(
+        series, "words in the source sentence", "BLEU", "BLEU against sentence length"
+    )
     first, *others = picture_files(out, len(sentences))
     drawn = [pictures.save(figure, first)]
     for path, pair in zip(others, sentences_in(to), strict=True):
@@ -238,7 +286,10 @@ def write_report(
             f"The model was never given an alignment. Against the corpus's gold links its alignment error rate is {found[ATTENDING]['aer']:.3f}.",
             document=api.show(system, max((row[0] for row in sentences), key=len)),
         ),
-        *(Section(row[0], picture=path.read_bytes()) for row, path in zip(sentences, drawn[1:], strict=True)),
+        *(
+            Section(row[0], picture=path.read_bytes())
+            for row, path in zip(sentences, drawn[1:], strict=True)
+        ),
     ]
     if to != "fr":  # the one grammar that all languages share
         from ..teaching.draw.word_orders import draw

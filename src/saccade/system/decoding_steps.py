@@ -25,7 +25,12 @@ class Stepping:
     require: Callable[..., Any]
 
     def steps(
-        self, text: str, beam: int = 1, candidates: int = 5, search: MakeSearch | None = None, max_length: int | None = None
+        self,
+        text: str,
+        beam: int = 1,
+        candidates: int = 5,
+        search: MakeSearch | None = None,
+        max_length: int | None = None,
     ) -> Steps:
         """The translation of a text and what it was chosen from: at each step every beginning that the search had, with the likeliest
         `candidates` to follow it. `search` instead of a beam: one of `searcher`'s."""
@@ -33,18 +38,27 @@ class Stepping:
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
         if not 1 <= candidates <= MOST_CANDIDATES:
-            raise SaccadeError(f"expected 1 to {MOST_CANDIDATES:,} candidates, got {candidates}; choose a number between them")
+            raise SaccadeError(
+                f"expected 1 to {MOST_CANDIDATES:,} candidates, got {candidates}; choose a number between them"
+            )
         words = task.target
         ids = [*task.source.encode_ids([text])[0], task.source.eos]
         source, lengths = on(device_of(self.model), *pad([ids], task.source.pad))
-        made = (search or searcher(beam))(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
+        made = (search or searcher(beam))(
+            words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos})
+        )
         limit = max_length or task.lengths.limit(len(ids))
         found = watch(self.model.eval(), source, lengths, made, limit, candidates)  # type: ignore[arg-type]
 
         def spelled(number: int, one: Any) -> Step:
             names = [*zip(words.labels(one.tokens), one.tokens, one.log_probs, strict=True)]
-            each = (Candidate(name, float(torch.tensor(value).exp()), id in one.taken) for name, id, value in names)
-            return Step(number, words.decode(one.prefix, keep_unknown=True), one.log_prob, tuple(each))
+            each = (
+                Candidate(name, float(torch.tensor(value).exp()), id in one.taken)
+                for name, id, value in names
+            )
+            return Step(
+                number, words.decode(one.prefix, keep_unknown=True), one.log_prob, tuple(each)
+            )
 
         [[best, *_]] = made.results()
         every = tuple(spelled(number, one) for number, step in enumerate(found, 1) for one in step)

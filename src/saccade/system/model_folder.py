@@ -21,7 +21,10 @@ from ..tasks.task import Task
 from ..training.checkpoints import check_parameters, stored_sizes
 from ..training.parameters import learned
 
-LARGEST, MOST_VALUES = 16 * 2**20, 3_000_000  # bytes of a model folder's JSON, and how many values it may hold
+LARGEST, MOST_VALUES = (
+    16 * 2**20,
+    3_000_000,
+)  # bytes of a model folder's JSON, and how many values it may hold
 # of a model in a folder: how many times the numbers it stores it may register (tied matrices are made, then exchanged), how many more that
 # are computed (such as positions), and how many parts for each stored tensor
 MORE, UNSTORED, PARTS = 3, 2**24, 200
@@ -36,7 +39,9 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
     with bounded(*most):  # a sketch for a few words, without memory
         recipe = read_config(path / "config.json")
     try:
-        task: Task = recipes.task(recipe).restore(recipe, read_json(path / "tokenizer.json", LARGEST + 4 * numbers))
+        task: Task = recipes.task(recipe).restore(
+            recipe, read_json(path / "tokenizer.json", LARGEST + 4 * numbers)
+        )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise SaccadeError(
             f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again"
@@ -45,7 +50,11 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
         if numbers > UNSTORED:  # large: built without memory first, to compare every size
             with torch.device("meta"), Undrawn():
                 names = {upgrade_parameter(name): size for name, size in sizes.items()}
-                check_parameters(names, learned(task.build(recipes.Builder(recipe.model))), path / "model.safetensors")
+                check_parameters(
+                    names,
+                    learned(task.build(recipes.Builder(recipe.model))),
+                    path / "model.safetensors",
+                )
         return recipe, task, task.build(recipes.Builder(recipe.model))
 
 
@@ -57,7 +66,9 @@ def model_folder(path: Path) -> Path:
             return inner
     if os.path.isdir(path) and not (path / MANIFEST).exists() and (runs := runs_in(path)):
         listed = ", ".join(runs[:8]) + (" …" if len(runs) > 8 else "")
-        raise SaccadeError(f"{path} holds the run{'s' * (len(runs) > 1)} {listed}; name one, such as {path / runs[0]}")
+        raise SaccadeError(
+            f"{path} holds the run{'s' * (len(runs) > 1)} {listed}; name one, such as {path / runs[0]}"
+        )
     return path
 
 
@@ -65,7 +76,11 @@ def runs_in(folder: Path) -> list[str]:
     """The names of the run and model folders right in a folder."""
     with contextlib.suppress(OSError):
         inside = sorted(folder.iterdir())
-        return [one.name for one in inside if any((one / name).is_file() for name in ("recipe.json", "config.json"))]
+        return [
+            one.name
+            for one in inside
+            if any((one / name).is_file() for name in ("recipe.json", "config.json"))
+        ]
     return []
 
 
@@ -74,7 +89,9 @@ def read_json(path: Path, most: int = LARGEST) -> Any:
     try:
         raw = read_plain(path, most)
         if sum(map(raw.count, (b",", b"[", b"{"))) > MOST_VALUES:
-            raise SaccadeError(f"{path} holds more than {MOST_VALUES:,} values; no model needs so many")
+            raise SaccadeError(
+                f"{path} holds more than {MOST_VALUES:,} values; no model needs so many"
+            )
         return json.loads(raw)
     except (OSError, ValueError, RecursionError):
         raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
@@ -82,4 +99,6 @@ def read_json(path: Path, most: int = LARGEST) -> Any:
 
 def read_config(path: Path) -> Recipe:
     values = read_json(path)
-    return recipes.recipe_of({"saccade": None, **values} if isinstance(values, dict) else {"saccade": None}, path)
+    return recipes.recipe_of(
+        {"saccade": None, **values} if isinstance(values, dict) else {"saccade": None}, path
+    )

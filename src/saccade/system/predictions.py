@@ -70,14 +70,18 @@ class Usable(Seeing, Stepping):
                 f"{with_article(self.recipe.task)} model cannot {what}; use",
                 self.task.usage(self.recipe).format(model="MODEL"),
             )
-            raise SaccadeError(f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`")
+            raise SaccadeError(
+                f"{wrong} {self.task.call(self.recipe)}", shell=f"{wrong} `saccade {usage}`"
+            )
         return self.task
 
     def check_translatable(self, texts: Sequence[str], first: int = 1) -> Translation:
         """The task, if it is translation and each text a sentence: a whole book would take hours, and all memory."""
         for n, size in enumerate(map(len, texts), first):
             if size > LONGEST:
-                raise SaccadeError(f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line")
+                raise SaccadeError(
+                    f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line"
+                )
         return self.require(Translation, "translate")
 
     def translations(
@@ -86,11 +90,19 @@ class Usable(Seeing, Stepping):
         """Translations as they come, each with the number of its text; one of `max_length` tokens is cut there."""
         if max_length is not None:
             check_length(max_length)
-        return self.check_translatable(texts).translate(self.model, texts, search, max_length=max_length)
+        return self.check_translatable(texts).translate(
+            self.model, texts, search, max_length=max_length
+        )
 
     @overload
     def translate(
-        self, texts: str, beam: int = 1, length_penalty: float = 1.0, *, max_length: int | None = None, **how: Any
+        self,
+        texts: str,
+        beam: int = 1,
+        length_penalty: float = 1.0,
+        *,
+        max_length: int | None = None,
+        **how: Any,
     ) -> Translated: ...
     @overload
     def translate(
@@ -116,12 +128,20 @@ class Usable(Seeing, Stepping):
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
         one of `max_length` tokens is cut there. `length_rule` (power, gnmt) and `coverage_penalty` rank a beam's outputs."""
         search = one_search(
-            beam, sampling(sample, how), length_penalty, length_rule, coverage_penalty, seed_alone=sample is not None
+            beam,
+            sampling(sample, how),
+            length_penalty,
+            length_rule,
+            coverage_penalty,
+            seed_alone=sample is not None,
         )
 
         def work(given: list[str]) -> list[Translated]:
             found = dict(self.translations(given, search, max_length))
-            return [replace(found[n], look=partial(self.look, text, found[n].text)) for n, text in enumerate(given)]
+            return [
+                replace(found[n], look=partial(self.look, text, found[n].text))
+                for n, text in enumerate(given)
+            ]
 
         return one_or_many(texts, work, self.task.call(self.recipe))
 
@@ -148,7 +168,10 @@ class Usable(Seeing, Stepping):
         """A tag for each word of a sentence (words are what spaces separate), or of each sentence of a list; each may be a list of words."""
         task = self.require(Tagging, "tag words")
         alone = isinstance(sentences, str | Sentence)
-        given = [sentence_of(one, n) for n, one in enumerate([sentences] if alone else items(sentences, task.method), 1)]
+        given = [
+            sentence_of(one, n)
+            for n, one in enumerate([sentences] if alone else items(sentences, task.method), 1)
+        ]
         found = task.tag(self.model, given)
         for one in found:
             one.look = partial(self.look, " ".join(one.words))
@@ -163,23 +186,37 @@ class Usable(Seeing, Stepping):
     def answer(self, image: Any, question: Any = None) -> Any:
         """The answer to a question about a picture, with the probability of each and where each word looked; a list for several questions
         about it, or for pairs of pictures (or their files) and questions."""
-        task: Questions | OpenQuestions = self.require(ANSWERING, "answer a question about a picture")
+        task: Questions | OpenQuestions = self.require(
+            ANSWERING, "answer a question about a picture"
+        )
         alone = isinstance(question, str)
         if question is None:
             given = items(image, "m.answer([(image, question), …])")
         else:
-            given = [(image, one) for one in ([question] if alone else items(question, task.method))]
+            given = [
+                (image, one) for one in ([question] if alone else items(question, task.method))
+            ]
         found = task.answer(self.model, [asked_of(one, n) for n, one in enumerate(given, 1)])
         return found[0] if alone else found
 
-    def generate(self, prompt: str = "", limit: int = 200, sample: Mapping[str, Any] | None = None, **how: Any) -> Generated:
+    def generate(
+        self,
+        prompt: str = "",
+        limit: int = 200,
+        sample: Mapping[str, Any] | None = None,
+        **how: Any,
+    ) -> Generated:
         """Continues a prompt by at most `limit` tokens, piece by piece; sampled by temperature, top_k, top_p and seed."""
         task = self.require(LanguageModelling, "continue a text")
         if not isinstance(prompt, str):
-            raise SaccadeError(f"expected one text to continue, got {type(prompt).__name__}; write {task.method}")
+            raise SaccadeError(
+                f"expected one text to continue, got {type(prompt).__name__}; write {task.method}"
+            )
         if not 1 <= limit <= 1_000_000:
             raise SaccadeError(f"a limit of {limit} tokens; give 1 to 1,000,000")
-        return Generated(prompt, task.generate(self.model, prompt, limit, sampling(sample, how) or {}))
+        return Generated(
+            prompt, task.generate(self.model, prompt, limit, sampling(sample, how) or {})
+        )
 
     @overload
     def align(self, pairs: str, target: str) -> Aligned: ...
@@ -193,14 +230,18 @@ class Usable(Seeing, Stepping):
         return found[0] if alone else found
 
     @torch.no_grad()
-    def look(self, text: Any, target: str | None = None, beam: int = 1, only: str | None = None) -> Document:
+    def look(
+        self, text: Any, target: str | None = None, beam: int = 1, only: str | None = None
+    ) -> Document:
         """What every attention of the model looked at while it read a text, or translated it (or generated a given target). For a model of
         pictures the first is a picture or its file. Of a long text, the weights of `only` one attention, by its name, take less memory."""
         if isinstance(self.task, PictureTask):
             seen = self.look_at(text, target, beam)
             return seen if only is None else replace(seen, sites=[seen[only]])
         if not isinstance(text, str):
-            raise SaccadeError(f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)")
+            raise SaccadeError(
+                f"expected one text, got {type(text).__name__}; look at one at a time: m.look(text)"
+            )
         if not text.strip():
             raise SaccadeError("the text is empty; give a sentence")
         if isinstance(self.task, Translation):
@@ -212,21 +253,43 @@ class Usable(Seeing, Stepping):
         elif target is None:
             source, outcome, sites = show_reading(self.task, self.model, text, only)
         else:
-            raise SaccadeError(f"{with_article(self.recipe.task)} model generates no text; leave the target out")
+            raise SaccadeError(
+                f"{with_article(self.recipe.task)} model generates no text; leave the target out"
+            )
         sites = [site for site in sites if only in (None, site.name)]
         if not sites and only is not None:
-            raise SaccadeError(f"no attention named '{only}'; leave the name out to see which there are")
+            raise SaccadeError(
+                f"no attention named '{only}'; leave the name out to see which there are"
+            )
         if not sites:
-            raise SaccadeError(f"the family {self.name} has no attention to show; train one that attends, such as transformer")
-        called = ("source", "target") if isinstance(self.task, Translation) else ("text", self.task.outcome)
-        return Document(title=text, source=source, target=outcome, sites=sites, model=self.name, called=called)
+            raise SaccadeError(
+                f"the family {self.name} has no attention to show; train one that attends, such as transformer"
+            )
+        called = (
+            ("source", "target")
+            if isinstance(self.task, Translation)
+            else ("text", self.task.outcome)
+        )
+        return Document(
+            title=text, source=source, target=outcome, sites=sites, model=self.name, called=called
+        )
 
     def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
         """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
         if self.task.reads is None:  # it reads something else than text
             return []
-        unk, encoded = self.task.reads.unk, self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts))
-        return list(dict.fromkeys(piece for one in encoded for id, piece in zip(one.ids, one.pieces, strict=True) if id == unk))
+        unk, encoded = (
+            self.task.reads.unk,
+            self.task.reads.encode_batch([texts] if isinstance(texts, str) else list(texts)),
+        )
+        return list(
+            dict.fromkeys(
+                piece
+                for one in encoded
+                for id, piece in zip(one.ids, one.pieces, strict=True)
+                if id == unk
+            )
+        )
 
     def facts(self) -> dict[str, str]:
         """What a person wants to know first."""
@@ -241,7 +304,11 @@ class Usable(Seeing, Stepping):
 
     def __repr__(self) -> str:
         facts = self.facts()
-        shown = [f"{name} {facts[name]}" for name in ("vocabulary", "pictures", "folder") if name in facts]
+        shown = [
+            f"{name} {facts[name]}"
+            for name in ("vocabulary", "pictures", "folder")
+            if name in facts
+        ]
         return f"System({', '.join([facts['task'], facts['family'], facts['parameters'] + ' parameters', *shown])})"
 
     def _repr_html_(self) -> str:
@@ -251,7 +318,9 @@ class Usable(Seeing, Stepping):
 def items(given: Any, call: str) -> list[Any]:
     """A list of what was given, if it is several things."""
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise SaccadeError(f"expected a text or a list of texts, got {type(given).__name__}; write {call}")
+        raise SaccadeError(
+            f"expected a text or a list of texts, got {type(given).__name__}; write {call}"
+        )
     return list(given)
 
 
@@ -262,7 +331,9 @@ def one_or_many(given: Any, work: Callable[[list[str]], list[R]], call: str) -> 
     texts = items(given, call)
     wrong = next((n for n, one in enumerate(texts, 1) if not isinstance(one, str)), None)
     if wrong is not None:
-        raise SaccadeError(f"expected texts, got {type(texts[wrong - 1]).__name__} as number {wrong}; write {call}")
+        raise SaccadeError(
+            f"expected texts, got {type(texts[wrong - 1]).__name__} as number {wrong}; write {call}"
+        )
     return work(texts)
 
 
@@ -270,7 +341,9 @@ def sentence_of(one: Any, n: int) -> Sentence:
     """A sentence from itself, a text or a list of words."""
     words = one.words if isinstance(one, Sentence) else one.split() if isinstance(one, str) else one
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise SaccadeError(f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence")
+        raise SaccadeError(
+            f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence"
+        )
     if not words:
         raise SaccadeError(f"sentence {n} has no words; give at least one")
     return one if isinstance(one, Sentence) else Sentence(tuple(words), None, n)
@@ -287,13 +360,29 @@ def example_of(task: Task, one: Any, n: int) -> Any:
         return pictured_of(one, n)
     if kind is Asked and isinstance(one, list | tuple) and len(one) == 3:
         return Asked(*asked_of(one[:2], n), str(one[2]), n)
-    if kind is Asked or not isinstance(values, list | tuple) or len(values) != (1 if kind is Text else 2) or None in values:
-        forms = {Pair: "(source, target)", Labeled: "(text, label)", Sentence: "(words, tags)", Captioned: "(image, captions)"}
+    if (
+        kind is Asked
+        or not isinstance(values, list | tuple)
+        or len(values) != (1 if kind is Text else 2)
+        or None in values
+    ):
+        forms = {
+            Pair: "(source, target)",
+            Labeled: "(text, label)",
+            Sentence: "(words, tags)",
+            Captioned: "(image, captions)",
+        }
         expected = {**forms, Asked: "(image, question, answer)"}.get(kind, "a text")
         raise SaccadeError(f"example {n} is {str(one)[:60]!r}; expected {expected}")
     if kind is Captioned:
         return Captioned(
-            pictures_of(values[0], CAPTIONS)[0][0], (values[1],) if isinstance(values[1], str) else tuple(values[1]), n
+            pictures_of(values[0], CAPTIONS)[0][0],
+            (values[1],) if isinstance(values[1], str) else tuple(values[1]),
+            n,
         )
-    split = [tuple(each.split()) if isinstance(each, str) else tuple(each) for each in values] if kind is Sentence else values
+    split = (
+        [tuple(each.split()) if isinstance(each, str) else tuple(each) for each in values]
+        if kind is Sentence
+        else values
+    )
     return kind(*split, line=n)

@@ -44,20 +44,31 @@ class Run:
         """The evaluation with the best value of what the recipe watches; empty before the first one."""
         watch = self.recipe.training.watch
         sign = 1 if recipes.task(self.recipe).measures.get(watch) else -1
-        return max(self.evaluations, key=lambda row: sign * row.get(f"dev_{watch}", -sign * math.inf), default={})
+        return max(
+            self.evaluations,
+            key=lambda row: sign * row.get(f"dev_{watch}", -sign * math.inf),
+            default={},
+        )
 
 
 def read_run(path: Path) -> Run:
     """A run folder; what is not a number in its log is left out."""
     if not (path / "recipe.json").is_file():
-        raise SaccadeError(f"{path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote")
-    rows = [{name: value for name, value in row.items() if is_number(value)} for row in read_rows(path / "log.jsonl")]
+        raise SaccadeError(
+            f"{path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote"
+        )
+    rows = [
+        {name: value for name, value in row.items() if is_number(value)}
+        for row in read_rows(path / "log.jsonl")
+    ]
     try:
         about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         about = None  # as older versions left a run
     kept = [row for row in rows if "update" in row]
-    return Run(path, read_config(path / "recipe.json"), kept, about if isinstance(about, dict) else {})
+    return Run(
+        path, read_config(path / "recipe.json"), kept, about if isinstance(about, dict) else {}
+    )
 
 
 def is_number(value: object) -> bool:
@@ -67,33 +78,50 @@ def is_number(value: object) -> bool:
 def describe(system: System, work: Work) -> bytes:
     """What `run.json` contains: data, vocabulary, size and environment of a run that begins."""
     data: dict[str, Any] = {f"examples, {name}": count for name, count in work.counts.items()}
-    data |= {f"vocabulary, {side}": len(words) for side, (words, _) in system.task.texts([]).items()}
+    data |= {
+        f"vocabulary, {side}": len(words) for side, (words, _) in system.task.texts([]).items()
+    }
     data |= {"labels": len(system.task.labels)} if hasattr(system.task, "labels") else {}
     cost = {"parameters": sum(p.numel() for p in system.model.parameters()), **environment()}
-    return (json.dumps({"data": {**data, "notes": list(system.notes)}, "cost": cost}, indent=2) + "\n").encode()
+    return (
+        json.dumps({"data": {**data, "notes": list(system.notes)}, "cost": cost}, indent=2) + "\n"
+    ).encode()
 
 
 def draw_curves(path: Path, runs: Sequence[Run]) -> bytes:
     """Writes the picture; returns its content."""
     from ..views.curves import curves, png  # matplotlib takes a second to import
 
-    content = png(curves({str(run.path): run.rows for run in runs}, f"{len(runs)} runs" if len(runs) > 1 else runs[0].path.name))
+    content = png(
+        curves(
+            {str(run.path): run.rows for run in runs},
+            f"{len(runs)} runs" if len(runs) > 1 else runs[0].path.name,
+        )
+    )
     write_atomically(path, content)
     return content
 
 
-def finish(path: Path, system: System | None, work: Work, show: Show, note: Callable[[str], object]) -> None:
+def finish(
+    path: Path, system: System | None, work: Work, show: Show, note: Callable[[str], object]
+) -> None:
     """Writes `curves.png` of a run that stops, and with its best system `report.html`; whatever fails is a note and breaks no run."""
     try:
         run = read_run(path)
         picture = draw_curves(path / "curves.png", [run])
         if system is not None:
-            write_atomically(path / "report.html", page([run], [system], work.some, show, picture).encode())
+            write_atomically(
+                path / "report.html", page([run], [system], work.some, show, picture).encode()
+            )
     except Exception as error:
-        note(f"note: no report was written ({type(error).__name__}: {error}); try `saccade report {path}`")
+        note(
+            f"note: no report was written ({type(error).__name__}: {error}); try `saccade report {path}`"
+        )
 
 
-def report(paths: Sequence[Path], out: Path, show: Show, first: Sequence[Section] = (), title: str = "") -> list[Run]:
+def report(
+    paths: Sequence[Path], out: Path, show: Show, first: Sequence[Section] = (), title: str = ""
+) -> list[Run]:
     """Writes the page of some runs, and their curves beside it; of several, curves and metrics side by side."""
     runs, examples = [read_run(path) for path in paths], list[Any]()
     systems = [load(run.path / "best") for run in runs if (run.path / "best").is_dir()]
@@ -102,7 +130,9 @@ def report(paths: Sequence[Path], out: Path, show: Show, first: Sequence[Section
             examples = list(spread(systems[0].read("dev")))
         except SaccadeError as error:
             first = [*first, Section("Without samples", f"The dev data could not be read: {error}")]
-    picture = draw_curves(out.with_name("curves.png") if out.name == "report.html" else out.with_suffix(".png"), runs)
+    picture = draw_curves(
+        out.with_name("curves.png") if out.name == "report.html" else out.with_suffix(".png"), runs
+    )
     write_atomically(out, page(runs, systems, examples, show, picture, first, title).encode())
     return runs
 
@@ -117,26 +147,58 @@ def page(
     title: str = "",
 ) -> str:
     """The report as one HTML file that loads nothing."""
-    names, watched = [str(run.path) for run in runs], f"At the evaluation with the best dev {runs[0].recipe.training.watch}."
-    sections = [*first, Section("Metrics", watched, side(runs, results)), Section("Curves", picture=picture)]
+    names, watched = (
+        [str(run.path) for run in runs],
+        f"At the evaluation with the best dev {runs[0].recipe.training.watch}.",
+    )
+    sections = [
+        *first,
+        Section("Metrics", watched, side(runs, results)),
+        Section("Curves", picture=picture),
+    ]
     if len(runs) == 1 and (rows := runs[0].evaluations):
         some = [*rows[: -1 : len(rows) // EVALUATIONS + 1], rows[-1]]
         cells = [[shown(name, row.get(name, "–")) for name in rows[0]] for row in some]
-        sections.append(Section("Evaluations", table=[[name.replace("_", " ") for name in rows[0]], *cells]))
-    outputs = [system.task.samples(system.model, examples) for system in systems] if examples else []
+        sections.append(
+            Section("Evaluations", table=[[name.replace("_", " ") for name in rows[0]], *cells])
+        )
+    outputs = (
+        [system.task.samples(system.model, examples) for system in systems] if examples else []
+    )
     if outputs and outputs[0]:
         cells = [[*each[0][:2], *(row[2] for row in each)] for each in zip(*outputs, strict=True)]
         head = ["input", "reference", *(names if len(runs) > 1 else ["output"])]
-        sections.append(Section("Samples", "Of the dev set.", [head, *([cut(text) for text in row] for row in cells)]))
+        sections.append(
+            Section(
+                "Samples",
+                "Of the dev set.",
+                [head, *([cut(text) for text in row] for row in cells)],
+            )
+        )
         sections += looks(systems[0], [row[0] for row in outputs[0]], show)
-    made = [(run, one) for run, one in zip(runs, systems, strict=False) if examples and isinstance(one.task, Autoencoding)]
-    sections += [
-        Section(f"Before and after{f', {run.path}' * (len(runs) > 1)}", PSNR, picture=redrawn(one, examples)) for run, one in made
+    made = [
+        (run, one)
+        for run, one in zip(runs, systems, strict=False)
+        if examples and isinstance(one.task, Autoencoding)
     ]
-    sections.append(Section("Data", table=side(runs, lambda run: {**sources(run), **flat(run.about.get("data"))})))
+    sections += [
+        Section(
+            f"Before and after{f', {run.path}' * (len(runs) > 1)}",
+            PSNR,
+            picture=redrawn(one, examples),
+        )
+        for run, one in made
+    ]
+    sections.append(
+        Section(
+            "Data", table=side(runs, lambda run: {**sources(run), **flat(run.about.get("data"))})
+        )
+    )
     what = "What differs from the defaults." if len(runs) == 1 else "What differs between the runs."
     sections.append(Section("Settings", what, settings(runs)))
-    sections.append(Section("Cost", table=side(runs, lambda run: {**spent(run), **flat(run.about.get("cost"))})))
+    sections.append(
+        Section("Cost", table=side(runs, lambda run: {**spent(run), **flat(run.about.get("cost"))}))
+    )
     for section in sections:
         section.table = section.table if section.table and len(section.table) > 1 else None
     return report_page(title or ", ".join(names), sections)
@@ -164,21 +226,35 @@ def side(runs: Sequence[Run], facts: Callable[[Run], Mapping[str, object]]) -> l
     """A row for each fact, a column for each run."""
     each = [facts(run) for run in runs]
     names = dict.fromkeys(name for one in each for name in one)
-    return [["", *(str(run.path) for run in runs)], *([cut(name), *(cut(one.get(name, "–")) for one in each)] for name in names)]
+    return [
+        ["", *(str(run.path) for run in runs)],
+        *([cut(name), *(cut(one.get(name, "–")) for one in each)] for name in names),
+    ]
 
 
 def results(run: Run) -> dict[str, str]:
-    return {name.replace("_", " "): shown(name, value) for name, value in run.best.items() if name != "epoch"}
+    return {
+        name.replace("_", " "): shown(name, value)
+        for name, value in run.best.items()
+        if name != "epoch"
+    }
 
 
 def sources(run: Run) -> dict[str, str]:
-    return {f"data.{split}": getattr(run.recipe.data, split) or "–" for split in ("train", "dev", "test")}
+    return {
+        f"data.{split}": getattr(run.recipe.data, split) or "–"
+        for split in ("train", "dev", "test")
+    }
 
 
 def spent(run: Run) -> dict[str, str]:
     """What the log says of time and tokens."""
     last = {name: value for row in run.rows for name, value in row.items()}
-    found = {name: f"{value:,.0f}" for name, value in last.items() if name in ("update", "epoch", "tokens")}
+    found = {
+        name: f"{value:,.0f}"
+        for name, value in last.items()
+        if name in ("update", "epoch", "tokens")
+    }
     return {**found, "time": duration(last["seconds"])} if "seconds" in last else found
 
 
@@ -187,10 +263,20 @@ def settings(runs: Sequence[Run]) -> list[list[str]]:
     each, head = [flat(run.recipe.to_dict()) for run in runs], [str(run.path) for run in runs]
     if len(runs) == 1:
         recipe = runs[0].recipe
-        objective = {"language": {"objective": recipe.language.objective}} if recipe.task == "language-modelling" else {}
-        plain = recipes.recipe({"task": recipe.task, "model": {"family": recipe.model["family"]}, **objective})
+        objective = (
+            {"language": {"objective": recipe.language.objective}}
+            if recipe.task == "language-modelling"
+            else {}
+        )
+        plain = recipes.recipe(
+            {"task": recipe.task, "model": {"family": recipe.model["family"]}, **objective}
+        )
         each, head = [*each, flat(plain.to_dict())], ["value", "default"]
-    keys = [key for key in dict.fromkeys(key for one in each for key in one) if len({one.get(key) for one in each}) > 1]
+    keys = [
+        key
+        for key in dict.fromkeys(key for one in each for key in one)
+        if len({one.get(key) for one in each}) > 1
+    ]
     return [["setting", *head], *([key, *(cut(one.get(key, "–")) for one in each)] for key in keys)]
 
 
@@ -198,7 +284,11 @@ def flat(tree: object, path: str = "") -> dict[str, str]:
     """Nested values under dotted names."""
     if not isinstance(tree, dict):
         return {path: str(tree)} if path else {}
-    return {key: value for name, one in tree.items() for key, value in flat(one, f"{path}.{name}".lstrip(".")).items()}
+    return {
+        key: value
+        for name, one in tree.items()
+        for key, value in flat(one, f"{path}.{name}".lstrip(".")).items()
+    }
 
 
 def cut(text: object, longest: int = LONGEST) -> str:

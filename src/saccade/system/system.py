@@ -65,7 +65,9 @@ class System(Usable):
         """What `train`, `dev` and `test` are by the recipe, which comes with the model: other data is chosen by whoever names it."""
         if where not in ("train", "dev", "test") or os.path.exists(where):
             return None
-        return getattr(self.recipe.data, where) or (source_of(self.recipe, where) if where == "test" else self.recipe.data.train)
+        return getattr(self.recipe.data, where) or (
+            source_of(self.recipe, where) if where == "test" else self.recipe.data.train
+        )
 
     def inputs(self, where: str) -> list[str]:
         """The texts of data that this system can translate or label, without gold targets or labels; see `corpora.inputs`."""
@@ -79,7 +81,11 @@ class System(Usable):
         """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""
         check_options(self.recipe, options)
         where = str(examples) if isinstance(examples, str | Path) else ""
-        given = self.read(where) if where else [example_of(self.task, one, n) for n, one in enumerate(items(examples, CALL), 1)]
+        given = (
+            self.read(where)
+            if where
+            else [example_of(self.task, one, n) for n, one in enumerate(items(examples, CALL), 1)]
+        )
         if not given:
             raise SaccadeError("there are no examples to evaluate on; give data with at least one")
         try:
@@ -94,16 +100,22 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     known = recipes.task(recipe).options
     for name, value in options.items():
         if name not in known:
-            shown = {"quarters": "lengths", "max_length": "max-length", "length_penalty": "length-penalty"}.get(
-                name, name
-            )  # its name on the command line
+            shown = {
+                "quarters": "lengths",
+                "max_length": "max-length",
+                "length_penalty": "length-penalty",
+            }.get(name, name)  # its name on the command line
             sentence = f"an evaluation of {recipe.task} has no option '{{}}'; leave it out"
             raise SaccadeError(sentence.format(name), shell=sentence.format(shown))
         if value is not None:
             known[name](value)
 
 
-def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None, learned_task: Task | None = None) -> System:
+def build(
+    recipe: Recipe | Mapping[str, Any],
+    train: Sequence[Any] | None = None,
+    learned_task: Task | None = None,
+) -> System:
     """A fresh system: vocabularies made from the training examples (or those of a task that has learned them), parameters drawn by the
     recipe's seed or taken by `start_from`."""
     made = recipe if isinstance(recipe, Recipe) else recipes.recipe(recipe)
@@ -117,7 +129,9 @@ def build(recipe: Recipe | Mapping[str, Any], train: Sequence[Any] | None = None
             if made.task not in WORDLESS:
                 given = vocabularies_of(read_json(first / "tokenizer.json"), recipes.task(made))
         except (KeyError, TypeError):
-            raise SaccadeError(f"{first}/tokenizer.json contains no vocabulary; copy the model folder again") from None
+            raise SaccadeError(
+                f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
+            ) from None
     task = learned_task or recipes.task(made).learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(recipes.Builder(made.model))
@@ -156,7 +170,9 @@ def load_pretrained(model: nn.Module) -> None:
 def vocabularies_of(tokens: dict[str, Any], task: type[Task]) -> tuple[Vocabulary, ...]:
     """What a first model reads; where it translates and the task does too, also what it generates."""
     both = "target" in tokens and issubclass(task, Translation)
-    return from_tokens(tokens, "text", "joint", "source"), *((from_tokens(tokens, "target"),) if both else ())
+    return from_tokens(tokens, "text", "joint", "source"), *(
+        (from_tokens(tokens, "target"),) if both else ()
+    )
 
 
 def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
@@ -165,13 +181,22 @@ def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
         return len(take_over(model, first / "model.safetensors", upgrade_parameter))
     except SaccadeError as error:
         there, here = read_config(first / "config.json").model["family"], recipe.model["family"]
-        raise SaccadeError(f"{error} (model.family is {there} there and {here} here)" if there != here else str(error)) from None
+        raise SaccadeError(
+            f"{error} (model.family is {there} there and {here} here)"
+            if there != here
+            else str(error)
+        ) from None
 
 
 def note_unknown(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
     """Notes how much of the examples the vocabulary lacks, where that is more than a little."""
-    shares = {side: vocabulary.unknown_share(lines) for side, (vocabulary, lines) in task.texts(examples[:2000]).items()}
-    sentence = "note: {:.0%} of the {} in the training data is not in the vocabulary and read as <unk>"
+    shares = {
+        side: vocabulary.unknown_share(lines)
+        for side, (vocabulary, lines) in task.texts(examples[:2000]).items()
+    }
+    sentence = (
+        "note: {:.0%} of the {} in the training data is not in the vocabulary and read as <unk>"
+    )
     return tuple(sentence.format(share, side) for side, share in shares.items() if share > 0.02)
 
 
@@ -206,7 +231,9 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
 def source_of(recipe: Recipe, split: str) -> str:
     where: str = getattr(recipe.data, split)
     if not where:
-        raise SaccadeError(f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}")
+        raise SaccadeError(
+            f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}"
+        )
     return where
 
 
@@ -218,10 +245,19 @@ def prepared(made: Recipe) -> tuple[System, Work]:
     train, dev = train_and_dev(made, skipped)
     system = build(made, train)
     check_memory(system.model, system.device)
-    work: Work = system.task.work(system.recipe, train, dev, system.device)  # the recipe as it was fitted to the data
+    work: Work = system.task.work(
+        system.recipe, train, dev, system.device
+    )  # the recipe as it was fitted to the data
     work.counts, work.some = {"train": len(train), "dev": len(dev)}, spread(dev)
     skipped.merge(getattr(work, "skipped", Skipped()))
-    return replace(system, notes=(*note_data(system.task, made, train, dev, work, skipped), *work.notes, *system.notes)), work
+    return replace(
+        system,
+        notes=(
+            *note_data(system.task, made, train, dev, work, skipped),
+            *work.notes,
+            *system.notes,
+        ),
+    ), work
 
 
 def spread(examples: Sequence[Any]) -> Sequence[Any]:
@@ -229,33 +265,51 @@ def spread(examples: Sequence[Any]) -> Sequence[Any]:
     return examples[:: max(1, len(examples) // SAMPLES)][:SAMPLES]
 
 
-def note_data(task: Task, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], work: Work, skipped: Skipped) -> list[str]:
+def note_data(
+    task: Task,
+    recipe: Recipe,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    work: Work,
+    skipped: Skipped,
+) -> list[str]:
     """What was read, held out and skipped, the sizes of the vocabularies, and what the dev examples share with those of training."""
     thing, data = task.data.thing, recipe.data
     each, judged = getattr(work, "examples", train), len(dev)
-    used = len({id(getattr(one, "example", one)) for one in each})  # a picture with several captions is one
-    own = f"in {data.dev}" if data.dev else f"held out of it ({data.held_out or judged / max(len(train) + judged, 1):.3g})"
-    sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
-    vocabulary = (
-        f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
+    used = len(
+        {id(getattr(one, "example", one)) for one in each}
+    )  # a picture with several captions is one
+    own = (
+        f"in {data.dev}"
+        if data.dev
+        else f"held out of it ({data.held_out or judged / max(len(train) + judged, 1):.3g})"
     )
+    sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
+    vocabulary = f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
     read = f"{many(used, thing)} to train on in {data.train}, {many(judged, thing)} {own} for dev"
     labels = f"; labels: {len(task.labels)}" if hasattr(task, "labels") else ""
     notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
     shared = overlap(task.data, train, dev)
     if task.data is LABELED:
         tally = Counter(one.label for one in train if one.label is not None)
-        notes += [f"warning: {finding.sentence}" for finding in find_useless_labels(tally, len(train))]
+        notes += [
+            f"warning: {finding.sentence}" for finding in find_useless_labels(tally, len(train))
+        ]
     if shared:
         what = f"{shared:,} of {many(judged, f'dev {thing}')} also {'occurs' if judged == 1 else 'occur'} in the training data"
         level = "warning" if 10 * shared > judged else "note"
-        notes.append(f"{level}: {what} (the same input), so dev metrics say less about new {'text' if sizes else thing + 's'}")
+        notes.append(
+            f"{level}: {what} (the same input), so dev metrics say less about new {'text' if sizes else thing + 's'}"
+        )
     return notes
 
 
 def model_files(system: System) -> dict[str, Writer]:
     """The model folder's files besides the parameters."""
-    text = json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False) + "\n"
+    text = (
+        json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False)
+        + "\n"
+    )
     tokens = json.dumps(system.task.tokens(), ensure_ascii=False) + "\n"
     return {
         "config.json": lambda path: path.write_text(text, encoding="utf-8"),
@@ -267,7 +321,9 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest; to be used in 32 bits
     (`float32`), 16 (`bf16`), or on a CPU with linear layers in 8 (`int8`)."""
     if precision not in PRECISIONS:
-        raise SaccadeError(f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them")
+        raise SaccadeError(
+            f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them"
+        )
     path = model_folder(Path(folder))
     return read_again(path, lambda: load_folder(path, folder, device, precision))
 
@@ -276,7 +332,9 @@ def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> 
     """The system in a model folder, which was asked for as `folder`."""
     if os.path.exists(path / METADATA):
         what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
-        raise SaccadeError(f"{path} is {what}; make a model of it with `saccade convert {folder} --out FOLDER`")
+        raise SaccadeError(
+            f"{path} is {what}; make a model of it with `saccade convert {folder} --out FOLDER`"
+        )
     verified(path, "model folder", MODEL_FILES)
     recipe, task, model = build_stored(path)
     load_model(model, path / "model.safetensors", upgrade_parameter)
@@ -285,6 +343,14 @@ def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> 
         if path.name == "last" != Path(folder).name
         else ()
     )
-    model = model.to(recipes.device("cpu" if (device, precision) == ("auto", "int8") else device)).eval()
-    model = to_int8(model) if precision == "int8" else model.bfloat16() if precision == "bf16" else model
+    model = model.to(
+        recipes.device("cpu" if (device, precision) == ("auto", "int8") else device)
+    ).eval()
+    model = (
+        to_int8(model)
+        if precision == "int8"
+        else model.bfloat16()
+        if precision == "bf16"
+        else model
+    )
     return System(recipe, model, task, notes, folder=path)

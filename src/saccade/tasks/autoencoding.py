@@ -19,7 +19,17 @@ from ..models.protocols import ImageEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch, PixelBatch
 from ..views.answers import Reconstructed
-from .image_batches import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from .image_batches import (
+    PictureTask,
+    PictureWork,
+    Seen,
+    Size,
+    check_decoded,
+    decoded,
+    on_device,
+    size_of,
+    sizes_from,
+)
 from .task import Each, device_of, table
 
 TOGETHER, NOT_ASKED = 256, -100
@@ -39,7 +49,9 @@ class Autoencoding(PictureTask):
         self.how, self.image_size = recipe.autoencoding, image_size
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None) -> Self:
+    def learn(
+        cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None
+    ) -> Self:
         return cls(recipe, size_of(recipe, train))
 
     @classmethod
@@ -54,7 +66,9 @@ class Autoencoding(PictureTask):
 
     def build(self, builder: Builder) -> nn.Module:
         body: ImageEncoder = builder.make(ImageEncoder)
-        return builder.checked(lambda: Autoencoder(body, self.image_size, self.how.latent, self.how.width))
+        return builder.checked(
+            lambda: Autoencoder(body, self.image_size, self.how.latent, self.how.width)
+        )
 
     def numbers(self, examples: Sequence[Pictured]) -> list[Seen]:
         wrong = dict[int, str]()
@@ -70,18 +84,26 @@ class Autoencoding(PictureTask):
         """To judge with: the same picture always gets the same noise."""
         check_decoded(numbers)
         clean = on_device([one.pixels for one in numbers], device)
-        noise = torch.stack([self.noise_for(one.pixels) for one in numbers]) if self.how.noise else torch.zeros(())
+        noise = (
+            torch.stack([self.noise_for(one.pixels) for one in numbers])
+            if self.how.noise
+            else torch.zeros(())
+        )
         return self.asked(clean, noise.to(device), [one.line for one in numbers])
 
     def noise_for(self, pixels: Tensor) -> Tensor:
         digest = hashlib.sha256(pixels.cpu().numpy().tobytes()).digest()
-        return torch.randn(pixels.shape, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
+        return torch.randn(
+            pixels.shape, generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        )
 
     def asked(self, clean: Tensor, noise: Tensor, lines: Sequence[int]) -> Batch:
         return PixelBatch((clean + self.how.noise * noise,), clean, NOT_ASKED, len(clean), lines)
 
     @torch.no_grad()
-    def errors(self, model: nn.Module, numbers: Sequence[Seen], budget: int = TOGETHER) -> tuple[Tensor, Tensor]:
+    def errors(
+        self, model: nn.Module, numbers: Sequence[Seen], budget: int = TOGETHER
+    ) -> tuple[Tensor, Tensor]:
         """The mean squared error of each picture, and that of what the model read."""
         model.eval()
         made, read = torch.zeros(len(numbers)), torch.zeros(len(numbers))
@@ -90,7 +112,9 @@ class Autoencoding(PictureTask):
             read[indices] = batch.losses(batch.inputs[0]).float().cpu()
         return made, read
 
-    def metrics(self, model: nn.Module, numbers: Sequence[Seen], budget: int = TOGETHER) -> dict[str, float]:
+    def metrics(
+        self, model: nn.Module, numbers: Sequence[Seen], budget: int = TOGETHER
+    ) -> dict[str, float]:
         made, _ = self.errors(model, numbers, budget)
         return {"loss": float(made.mean()), "psnr": float(psnr(made).mean())}
 
@@ -101,7 +125,11 @@ class Autoencoding(PictureTask):
         made, read = self.errors(model, numbers)
         mean = torch.stack([one.pixels for one in numbers]).float().mean(0)
         constant = torch.stack([((one.pixels - mean) / 255).square().mean() for one in numbers])
-        found = {"pictures": len(examples), "loss": float(made.mean()), "psnr": float(psnr(made).mean())}
+        found = {
+            "pictures": len(examples),
+            "loss": float(made.mean()),
+            "psnr": float(psnr(made).mean()),
+        }
         found["psnr_mean"] = float(psnr(constant).mean())
         return {**found, **({"psnr_noisy": float(psnr(read).mean())} if self.how.noise else {})}
 
@@ -109,22 +137,33 @@ class Autoencoding(PictureTask):
         made, _ = self.errors(model, self.numbers(examples))
         ones = np.ones(len(made))
         sums = {
-            name: (np.stack([each.double().numpy(), ones], 1), lambda total: float(total[0] / total[1]))
+            name: (
+                np.stack([each.double().numpy(), ones], 1),
+                lambda total: float(total[0] / total[1]),
+            )
             for name, each in (("loss", made), ("psnr", psnr(made)))
         }
         return Each([], sums)
 
     @torch.no_grad()
     def reconstruct(
-        self, model: nn.Module, images: Sequence[Picture], wrong: dict[int, str] | None = None, noise: float | None = None
+        self,
+        model: nn.Module,
+        images: Sequence[Picture],
+        wrong: dict[int, str] | None = None,
+        noise: float | None = None,
     ) -> list[Reconstructed]:
         """Each picture, what was read of it, and what the model makes of that; `wrong` gets those that cannot be decoded, instead of an
         error."""
         strength = self.how.noise if noise is None else noise
         if not 0 <= strength <= 10:
-            raise SaccadeError(f"the noise is {strength:g}, expected 0 to 10 (pixels are 0 to 1); choose such a value")
+            raise SaccadeError(
+                f"the noise is {strength:g}, expected 0 to 10 (pixels are 0 to 1); choose such a value"
+            )
         found, device = list[Reconstructed](), device_of(model)
-        for n, one in enumerate(self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])):
+        for n, one in enumerate(
+            self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
+        ):
             if one.wrong and wrong is not None:
                 wrong[n] = one.wrong
                 continue
@@ -135,7 +174,14 @@ class Autoencoding(PictureTask):
             error = float((made - clean).square().mean())
             before, seen, after = (picture(each) for each in (clean, read, made))
             found.append(
-                Reconstructed(images[n].name, error, float(psnr(torch.tensor(error))), before, seen if strength else None, after)
+                Reconstructed(
+                    images[n].name,
+                    error,
+                    float(psnr(torch.tensor(error))),
+                    before,
+                    seen if strength else None,
+                    after,
+                )
             )
         return found
 
@@ -145,13 +191,21 @@ class Autoencoding(PictureTask):
         assert isinstance(model, Autoencoder)
         numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
         check_decoded(numbers)
-        return model.eval().latent(on_device([one.pixels for one in numbers], device_of(model))).float().cpu()
+        return (
+            model.eval()
+            .latent(on_device([one.pixels for one in numbers], device_of(model)))
+            .float()
+            .cpu()
+        )
 
     @torch.no_grad()
     def from_latent(self, model: nn.Module, latent: Tensor) -> list[Any]:
         """The picture that the decoder makes of each latent, B L."""
         assert isinstance(model, Autoencoder)
-        return [picture(one.float().cpu()) for one in model.eval().from_latent(latent.to(device_of(model)))]
+        return [
+            picture(one.float().cpu())
+            for one in model.eval().from_latent(latent.to(device_of(model)))
+        ]
 
 
 class AutoencodingWork(PictureWork):
@@ -162,12 +216,18 @@ class AutoencodingWork(PictureWork):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         if self.mixes:
-            raise SaccadeError("data.augment.mixup and cutmix mix labels, and this task has none; leave them out")
+            raise SaccadeError(
+                "data.augment.mixup and cutmix mix labels, and this task has none; leave them out"
+            )
 
     def batch(self, plan: list[int]) -> Batch:
         chosen, chance = [self.examples[n] for n in plan], self.chance(plan)
         clean = self.augment(on_device([one.pixels for one in chosen], self.device), chance)
-        noise = torch.randn(clean.shape, generator=chance, device=clean.device) if self.task.how.noise else clean.new_zeros(())
+        noise = (
+            torch.randn(clean.shape, generator=chance, device=clean.device)
+            if self.task.how.noise
+            else clean.new_zeros(())
+        )
         return self.task.asked(clean, noise, [one.line for one in chosen])
 
 

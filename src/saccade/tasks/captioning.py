@@ -26,12 +26,25 @@ from ..models.protocols import ImageEncoder, ImageToText
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Caption
-from .image_batches import PictureTask, PictureWork, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from .image_batches import (
+    PictureTask,
+    PictureWork,
+    Seen,
+    Size,
+    check_decoded,
+    decoded,
+    on_device,
+    size_of,
+    sizes_from,
+)
 from .output_lengths import OutputLengths, check_length
 from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
-TOGETHER, BUDGET = 64, 2048  # pictures that are described at once; tokens of a batch whose loss is measured
+TOGETHER, BUDGET = (
+    64,
+    2048,
+)  # pictures that are described at once; tokens of a batch whose loss is measured
 
 
 class Forced(NamedTuple):
@@ -54,35 +67,54 @@ class Describing(PictureTask):
 
     needs = ImageToText
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Any]] = {"beam": searcher, "max_length": check_length, "length_penalty": partial(searcher, 2)}
+    options: ClassVar[dict[str, Any]] = {
+        "beam": searcher,
+        "max_length": check_length,
+        "length_penalty": partial(searcher, 2),
+    }
     texts_about: ClassVar[Any]  # of an example: the texts to generate
     question_of: ClassVar[Any]  # and what is read before them
     outcome: ClassVar[str]
 
-    def __init__(self, text: Vocabulary, image_size: Size, lengths: OutputLengths | None = None) -> None:
+    def __init__(
+        self, text: Vocabulary, image_size: Size, lengths: OutputLengths | None = None
+    ) -> None:
         self.text, self.reads, self.image_size = text, text, image_size
         self.lengths = lengths or OutputLengths()
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
-        lines = (text for one in train for text in (cls.question_of(one), *cls.texts_about(one)) if text)
+        lines = (
+            text for one in train for text in (cls.question_of(one), *cls.texts_about(one)) if text
+        )
         return cls(learn_vocabulary(recipe, lines, given), size_of(recipe, train))
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(from_tokens(tokens, "text"), sizes_from(tokens), OutputLengths(**tokens.get("outputs", {})))
+        return cls(
+            from_tokens(tokens, "text"),
+            sizes_from(tokens),
+            OutputLengths(**tokens.get("outputs", {})),
+        )
 
     def tokens(self) -> dict[str, Any]:
         found = {"text": self.text.to_json(), "image_size": list(self.image_size)}
         return found | ({"outputs": asdict(self.lengths)} if self.lengths.longest else {})
 
     def texts(self, examples: Sequence[Any]) -> dict[str, tuple[Vocabulary, list[str]]]:
-        return {f"{self.outcome}s": (self.text, [text for one in examples for text in self.texts_about(one)])}
+        return {
+            f"{self.outcome}s": (
+                self.text,
+                [text for one in examples for text in self.texts_about(one)],
+            )
+        }
 
     def build(self, builder: Builder) -> nn.Module:
         return builder.make(ImageToText, builder.image_encoder(), len(self.text))
 
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> PictureWork:
+    def work(
+        self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device
+    ) -> PictureWork:
         made = CaptionWork(self, recipe, train, dev, device)
         self.lengths = OutputLengths.measure(made.lengths)
         return made
@@ -92,7 +124,9 @@ class Describing(PictureTask):
         wrong = dict[int, str]()
         pixels = decoded([one.image for one in examples], self.image_size, wrong)
         questions = self.text.encode_ids([self.question_of(one) for one in examples])
-        ids = iter(self.text.encode_ids([text for one in examples for text in self.texts_about(one)]))
+        ids = iter(
+            self.text.encode_ids([text for one in examples for text in self.texts_about(one)])
+        )
         each = enumerate(zip(pixels, questions, examples, strict=True))
         return [
             Seen(x, asked, next(ids), [], one.line, one, wrong.get(n, ""))
@@ -111,7 +145,9 @@ class Describing(PictureTask):
         read, _ = pad([[*one.read, words.bos, *one.target] for one in numbers], words.pad, multiple)
         wanted = [[*[words.pad] * len(one.read), *one.target, words.eos] for one in numbers]
         target, _ = pad(wanted, words.pad, multiple)
-        read, target, one_each = on(device, read, target, torch.ones(len(numbers), dtype=torch.long))
+        read, target, one_each = on(
+            device, read, target, torch.ones(len(numbers), dtype=torch.long)
+        )
         inputs = (on_device([one.pixels for one in numbers], device), one_each, read)
         asked_for = sum(len(one.target) + 1 for one in numbers)
         return Batch(inputs, target, words.pad, asked_for, [one.line for one in numbers])
@@ -130,20 +166,43 @@ class Describing(PictureTask):
         model.eval()
         words, device = self.text, device_of(model)
         for start in range(0, len(images), TOGETHER):
-            some, asked = images[start : start + TOGETHER], list(questions[start : start + TOGETHER]) or [""] * TOGETHER
+            some, asked = (
+                images[start : start + TOGETHER],
+                list(questions[start : start + TOGETHER]) or [""] * TOGETHER,
+            )
             pixels = on_device(decoded(some, self.image_size), device)
-            started = search(words.bos, words.eos, tuple({words.pad, words.bos, words.unk} - {words.eos}))  # <unk> says nothing
+            started = search(
+                words.bos, words.eos, tuple({words.pad, words.bos, words.unk} - {words.eos})
+            )  # <unk> says nothing
             limits = [max_length or self.lengths.limit(1)] * len(some)
-            found = self.search(model, pixels, words.encode_ids(asked[: len(some)]), started, limits)
-            texts = [[words.decode(one.tokens, keep_unknown=True) for one in hypotheses] for hypotheses in found]
+            found = self.search(
+                model, pixels, words.encode_ids(asked[: len(some)]), started, limits
+            )
+            texts = [
+                [words.decode(one.tokens, keep_unknown=True) for one in hypotheses]
+                for hypotheses in found
+            ]
             best_of = [text for text, *_ in texts]
-            made = self.force(model, pixels, best_of, asked) if look and attends(model) else [None] * len(some)
-            for image, hypotheses, (text, *more), forced in zip(some, found, texts, made, strict=True):
+            made = (
+                self.force(model, pixels, best_of, asked)
+                if look and attends(model)
+                else [None] * len(some)
+            )
+            for image, hypotheses, (text, *more), forced in zip(
+                some, found, texts, made, strict=True
+            ):
                 best, weights = hypotheses[0], None if forced is None else forced.weights
-                yield Caption(text, best.log_prob, best.finished, more, text.split(), weights, image.name)
+                yield Caption(
+                    text, best.log_prob, best.finished, more, text.split(), weights, image.name
+                )
 
     def search(
-        self, model: nn.Module, pixels: Tensor, questions: Sequence[list[int]], search: Search, limits: Sequence[int]
+        self,
+        model: nn.Module,
+        pixels: Tensor,
+        questions: Sequence[list[int]],
+        search: Search,
+        limits: Sequence[int],
     ) -> list[list[Hypothesis]]:
         """The outputs for each picture; questions of one length are read together."""
         found: dict[int, list[Hypothesis]] = {}
@@ -157,14 +216,19 @@ class Describing(PictureTask):
         return [found[n] for n in range(len(questions))]
 
     @torch.no_grad()
-    def force(self, model: nn.Module, pixels: Tensor, texts: Sequence[str], questions: Sequence[str] = ()) -> list[Forced]:
+    def force(
+        self, model: nn.Module, pixels: Tensor, texts: Sequence[str], questions: Sequence[str] = ()
+    ) -> list[Forced]:
         """What the model expects and looks at while it is made to generate these texts about pictures (B 3 H W), after questions."""
         model.eval()
         rows, columns = model.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
         encoded = self.text.encode_batch(texts)
         asked = self.text.encode_batch(list(questions[: len(texts)]) or [""] * len(texts))
         both = zip(asked, encoded, strict=True)
-        batch = self.batch([Seen(pixels[0], question.ids, one.ids, [], 0, None) for question, one in both], pixels.device)
+        batch = self.batch(
+            [Seen(pixels[0], question.ids, one.ids, [], 0, None) for question, one in both],
+            pixels.device,
+        )
         with record(model, quiet=True) as seen:
             likeliest = model(pixels, *batch.inputs[1:]).argmax(-1).tolist()
         found = []
@@ -172,8 +236,14 @@ class Describing(PictureTask):
         for question, text, tokens, weights in zip(asked, encoded, likeliest, looks, strict=True):
             first = len(question.ids)
             parts = (weights[:first], question.words), (weights[first:], text.words)
-            of_words = np.concatenate([word_weights(*part, range(rows * columns)) for part in parts])
-            found.append(Forced(text, tokens[first : first + len(text.ids)], of_words.reshape(-1, rows, columns)))
+            of_words = np.concatenate(
+                [word_weights(*part, range(rows * columns)) for part in parts]
+            )
+            found.append(
+                Forced(
+                    text, tokens[first : first + len(text.ids)], of_words.reshape(-1, rows, columns)
+                )
+            )
         return found
 
     def outputs(
@@ -185,14 +255,24 @@ class Describing(PictureTask):
         length_penalty: float = 1.0,
     ) -> tuple[list[str], int]:
         """The model's own texts, and how many of them were cut at the length limit."""
-        search, questions = searcher(beam, length_penalty), [self.question_of(one) for one in examples]
-        found = list(self.describe(model, [one.image for one in examples], search, max_length, False, questions))
+        search, questions = (
+            searcher(beam, length_penalty),
+            [self.question_of(one) for one in examples],
+        )
+        found = list(
+            self.describe(
+                model, [one.image for one in examples], search, max_length, False, questions
+            )
+        )
         return [one.text for one in found], sum(not one.finished for one in found)
 
     def per_example(self, model: nn.Module, examples: Sequence[Any], **search: Any) -> Each:
         outputs, _ = self.outputs(model, examples, **search)
         read = [" ".join(filter(None, (one.image.name, self.question_of(one)))) for one in examples]
-        rows = [(name, self.texts_about(one)[0], text) for name, one, text in zip(read, examples, outputs, strict=True)]
+        rows = [
+            (name, self.texts_about(one)[0], text)
+            for name, one, text in zip(read, examples, outputs, strict=True)
+        ]
         return Each(rows, CaptionScores(outputs, [*map(self.texts_about, examples)]).sums())
 
     def evaluate(
@@ -206,7 +286,11 @@ class Describing(PictureTask):
         """BLEU-1 to 4 as papers on captions report it, with and without the brevity penalty, CIDEr-D, sacrebleu's BLEU with its signature,
         exact matches and loss."""
         outputs, cut = self.outputs(model, examples, beam, max_length, length_penalty)
-        found: dict[str, Any] = {"pictures": len(examples), "beam": beam, **self.judge(outputs, examples)}
+        found: dict[str, Any] = {
+            "pictures": len(examples),
+            "beam": beam,
+            **self.judge(outputs, examples),
+        }
         if cut:
             found["cut_outputs"] = cut
         return found | self.metrics(model, self.numbers(examples), BUDGET)
@@ -226,16 +310,23 @@ class Captioning(Describing):
     command: ClassVar[str] = "caption {model} picture.png"
     method: ClassVar[str] = 'm.caption("picture.png")'
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Captioned], *given: Any, **search: Any) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Captioned], *given: Any, **search: Any
+    ) -> dict[str, Any]:
         """The metrics of texts, BLEU-4 and CIDEr of each text against another picture's captions as a control, and `pointing` where the
         places of the named objects are known."""
-        found, placed = super().evaluate(model, examples, *given, **search), [one for one in examples if one.places]
+        found, placed = (
+            super().evaluate(model, examples, *given, **search),
+            [one for one in examples if one.places],
+        )
         return found | (self.pointing(model, placed) if placed and attends(model) else {})
 
     def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
         half = len(outputs) // 2
         moved = super().judge([*outputs[half:], *outputs[:half]], examples)
-        return super().judge(outputs, examples) | {f"{name}_other_picture": moved[name] for name in ("bleu_4", "cider")}
+        return super().judge(outputs, examples) | {
+            f"{name}_other_picture": moved[name] for name in ("bleu_4", "cider")
+        }
 
     def pointing(self, model: nn.Module, examples: Sequence[Captioned]) -> dict[str, float]:
         """The model is made to generate the first caption of each picture. Of the words that name an object (its size, color and noun) and
@@ -249,8 +340,12 @@ class Captioning(Describing):
         alone = np.eye(grid[0] * grid[1]).reshape(-1, *grid)  # the weights of each position alone
         for start in range(0, len(examples), TOGETHER):
             some = examples[start : start + TOGETHER]
-            pixels = on_device(decoded([one.image for one in some], self.image_size), device_of(model))
-            for example, forced in zip(some, self.force(model, pixels, [one.captions[0] for one in some]), strict=True):
+            pixels = on_device(
+                decoded([one.image for one in some], self.image_size), device_of(model)
+            )
+            for example, forced in zip(
+                some, self.force(model, pixels, [one.captions[0] for one in some]), strict=True
+            ):
                 before = example.image.pixels().shape
                 for thing in example.places or ():
                     box = fit_box(thing.box, (before[1], before[2]), self.image_size)
@@ -258,12 +353,23 @@ class Captioning(Describing):
                     every, right = every + len(thing.words), right + len(known)
                     inside = sum(is_on(weights, self.image_size, box, offset) for weights in alone)
                     chance += len(thing.words) * inside / len(alone)
-                    on_object += sum(is_on(forced.weights[word], self.image_size, box, offset) for word in known)
-        found = {"pointing": (on_object, right), "object_words_right": (right, every), "pointing_chance": (chance, every)}
+                    on_object += sum(
+                        is_on(forced.weights[word], self.image_size, box, offset) for word in known
+                    )
+        found = {
+            "pointing": (on_object, right),
+            "object_words_right": (right, every),
+            "pointing_chance": (chance, every),
+        }
         return {name: percent_of(counts) for name, counts in found.items()}
 
 
-def is_on(weights: NDArray[np.floating], size: Size, box: tuple[float, ...], offset: tuple[float, float] = (0.0, 0.0)) -> bool:
+def is_on(
+    weights: NDArray[np.floating],
+    size: Size,
+    box: tuple[float, ...],
+    offset: tuple[float, float] = (0.0, 0.0),
+) -> bool:
     """Whether the middle of the strongest position of weights (R × C) over a picture of this size is inside a box x0 y0 x1 y1; `offset`:
     where positions look, as `ImageEncoder.offset` says."""
     row, column = divmod(int(weights.argmax()), weights.shape[1])
@@ -283,12 +389,22 @@ class CaptionWork(PictureWork):
 
     task: Describing
 
-    def __init__(self, task: Describing, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], *given: Any) -> None:
+    def __init__(
+        self,
+        task: Describing,
+        recipe: Recipe,
+        train: Sequence[Any],
+        dev: Sequence[Any],
+        *given: Any,
+    ) -> None:
         super().__init__(task, recipe, train, dev, *given)
         # of any length: by the norms of a CNN the model would know how long the captions of a batch are, which it cannot know in use
         mean = round(sum(size for _, size in self.lengths) / len(self.lengths))
         self.plans = Plans([(1, mean)] * len(self.lengths), self.tokens, self.multiple)
-        self.pictures, self.scores_bleu = dev, recipe.training.dev_bleu or recipe.training.watch == "bleu"
+        self.pictures, self.scores_bleu = (
+            dev,
+            recipe.training.dev_bleu or recipe.training.watch == "bleu",
+        )
         self.measures = ("loss", "bleu") if self.scores_bleu else ("loss",)
         if len(self.examples) != len(train):
             self.notes += (f"{len(self.examples):,} captions of {len(train):,} pictures",)
@@ -297,5 +413,7 @@ class CaptionWork(PictureWork):
         found = super().evaluate(model)
         if self.scores_bleu:
             outputs, _ = self.task.outputs(model, self.pictures)
-            found["bleu"] = CaptionScores(outputs, [*map(self.task.texts_about, self.pictures)]).sacrebleu
+            found["bleu"] = CaptionScores(
+                outputs, [*map(self.task.texts_about, self.pictures)]
+            ).sacrebleu
         return found

@@ -33,7 +33,9 @@ class Classification(LabelTask):
     method: ClassVar[str] = 'm.classify("your text")'
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None) -> Self:
+    def learn(
+        cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None
+    ) -> Self:
         made = super().learn(recipe, train, given)
         if len(made.labels) > max(20, len(train) // 2):
             what = f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each"
@@ -44,29 +46,45 @@ class Classification(LabelTask):
 
     def build(self, builder: Builder) -> nn.Module:
         body = without_trees(self.encoder(builder))
-        return Classifier(body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout)
+        return Classifier(
+            body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout
+        )
 
     def prepare(self, model: nn.Module, train: Sequence[Labeled]) -> None:
         """TF-IDF weights count in how many training texts a token occurs."""
         assert isinstance(model, Classifier)
-        model.pool.prepare([*ids, self.text.eos] for ids in self.text.encode_ids([one.text for one in train]))
+        model.pool.prepare(
+            [*ids, self.text.eos] for ids in self.text.encode_ids([one.text for one in train])
+        )
 
     def numbers(self, examples: Sequence[Labeled]) -> list[Numbered]:
         """Each text's tokens and <eos>, its label and line."""
         texts, eos = [one.text for one in examples], self.text.eos
         end = self.text.token(eos)
         if self.reads_bytes:
-            rows = [make_rows([*one.ids, eos], [*one.pieces, end], True) for one in self.text.encode_batch(texts)]
+            rows = [
+                make_rows([*one.ids, eos], [*one.pieces, end], True)
+                for one in self.text.encode_batch(texts)
+            ]
         else:  # twice as fast
             rows = [make_rows([*ids, eos], (), False) for ids in self.text.encode_ids(texts)]
-        return [Numbered(row, self.label_numbers(one, 1), one.line) for row, one in zip(rows, examples, strict=True)]
+        return [
+            Numbered(row, self.label_numbers(one, 1), one.line)
+            for row, one in zip(rows, examples, strict=True)
+        ]
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         tokens, lengths = pad_rows([one.rows for one in numbers], self.text.pad, multiple)
-        tokens, lengths, target = on(device, tokens, lengths, torch.tensor([one.labels[0] for one in numbers]))
-        return Batch((tokens, lengths), target, UNLABELED, len(numbers), [one.line for one in numbers])
+        tokens, lengths, target = on(
+            device, tokens, lengths, torch.tensor([one.labels[0] for one in numbers])
+        )
+        return Batch(
+            (tokens, lengths), target, UNLABELED, len(numbers), [one.line for one in numbers]
+        )
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Labeled], confusion: bool | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Labeled], confusion: bool | None = None
+    ) -> dict[str, Any]:
         """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
         self.check_labeled(examples, more=" to compare with, or use `classify`")
         metrics, guessed, wanted = self.judge(model, self.numbers(examples))
@@ -78,7 +96,9 @@ class Classification(LabelTask):
     def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:
         numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
         found = []
-        for text, weights, [row] in zip(texts, self.weights(model, numbers), self.logits(model, numbers), strict=True):
+        for text, weights, [row] in zip(
+            texts, self.weights(model, numbers), self.logits(model, numbers), strict=True
+        ):
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
             pieces = [*self.text.label_text(text), self.text.token(self.text.eos)]
@@ -86,7 +106,9 @@ class Classification(LabelTask):
         return found
 
     @torch.no_grad()
-    def weights(self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192) -> list[Tensor]:
+    def weights(
+        self, model: nn.Module, numbers: Sequence[Numbered], budget: int = 8192
+    ) -> list[Tensor]:
         """How much each position of each example counts for its label, in the examples' order."""
         model.eval()
         found = [torch.zeros(0)] * len(numbers)
@@ -100,7 +122,9 @@ class Classification(LabelTask):
         """Each word, and by how much the label's probability falls when that word is left out (Li et al. 2016)."""
         words = text.split()
         if len(words) < 2:
-            raise SaccadeError(f"'{text}' has {len(words)} word, and an effect is seen by leaving one out; give two or more")
+            raise SaccadeError(
+                f"'{text}' has {len(words)} word, and an effect is seen by leaving one out; give two or more"
+            )
         without = [" ".join(words[:n] + words[n + 1 :]) for n in range(len(words))]
         whole, *less = (one.probabilities[label] for one in self.classify(model, [text, *without]))
         return [(word, whole - chance) for word, chance in zip(words, less, strict=True)]

@@ -54,11 +54,15 @@ def sizes_from(tokens: dict[str, Any]) -> Size:
     """The size that a model folder names."""
     height, width = tokens.get("image_size", (32, 32))
     if not (type(height) is type(width) is int and 0 < height <= LARGEST and 0 < width <= LARGEST):
-        raise SaccadeError(f"the model folder has pictures of {height!r} × {width!r} pixels; copy it again")
+        raise SaccadeError(
+            f"the model folder has pictures of {height!r} × {width!r} pixels; copy it again"
+        )
     return height, width
 
 
-def decoded(images: Sequence[Picture], size: Size, wrong: dict[int, str] | None = None) -> Sequence[Tensor]:
+def decoded(
+    images: Sequence[Picture], size: Size, wrong: dict[int, str] | None = None
+) -> Sequence[Tensor]:
     """The pixels of pictures, each decoded once; `wrong` as for `stack`."""
     return stack(images, size, wrong).unbind(0)
 
@@ -86,16 +90,23 @@ def kept_there(examples: list[Any], device: torch.device) -> list[Any]:
     if size > ROOM * free:
         return examples
     together = torch.stack([one.pixels for one in examples]).to(device)
-    return [one._replace(pixels=pixels) for one, pixels in zip(examples, together.unbind(0), strict=True)]
+    return [
+        one._replace(pixels=pixels)
+        for one, pixels in zip(examples, together.unbind(0), strict=True)
+    ]
 
 
 def divide_pictures(
-    divide: Callable[[list[Any], float], tuple[list[Any], list[Any]]], examples: list[Any], share: float
+    divide: Callable[[list[Any], float], tuple[list[Any], list[Any]]],
+    examples: list[Any],
+    share: float,
 ) -> tuple[list[Any], list[Any]]:
     """Pictures are held out with all their questions: another question about a known picture would say less."""
     kept, _ = divide(list(dict.fromkeys(one.image for one in examples)), share)
     known = set(kept)
-    return [one for one in examples if one.image in known], [one for one in examples if one.image not in known]
+    return [one for one in examples if one.image in known], [
+        one for one in examples if one.image not in known
+    ]
 
 
 class PictureTask(ExampleTask):
@@ -124,7 +135,10 @@ class PictureWork(ExampleWork):
         self.examples = kept_there(self.examples, self.device)
         self.one_shape = recipe.task in WORDLESS
         self.augment = Augment.of(recipe.data.augment)
-        self.changes, self.mixes = self.augment != Augment(), self.augment.mixup + self.augment.cutmix > 0
+        self.changes, self.mixes = (
+            self.augment != Augment(),
+            self.augment.mixup + self.augment.cutmix > 0,
+        )
 
     def batch(self, plan: list[int]) -> Batch:
         batch = super().batch(plan)
@@ -135,7 +149,9 @@ class PictureWork(ExampleWork):
         if not self.mixes:
             return replace(batch, inputs=self.with_images(batch, images))
         if batch.target.dim() > 1:
-            raise SaccadeError("data.augment.mixup and cutmix mix labels, and this task has none; leave them out")
+            raise SaccadeError(
+                "data.augment.mixup and cutmix mix labels, and this task has none; leave them out"
+            )
         mixed = self.augment.mix(images, chance)
         share = mixed.share.to(images.device)
         return MixedBatch(

@@ -19,7 +19,16 @@ from ..models.protocols import ImageEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Seen as SeenPicture
-from .image_batches import PictureTask, Seen, Size, check_decoded, decoded, on_device, size_of, sizes_from
+from .image_batches import (
+    PictureTask,
+    Seen,
+    Size,
+    check_decoded,
+    decoded,
+    on_device,
+    size_of,
+    sizes_from,
+)
 from .label_task import UNLABELED, LabelTask, check_names
 from .task import device_of, table
 
@@ -36,11 +45,17 @@ class ImageClassification(PictureTask, LabelTask):
     method: ClassVar[str] = 'm.classify("picture.png")'
 
     def __init__(self, labels: Sequence[str], image_size: Size, rotate_test: int = 0) -> None:
-        self.labels, self.image_size, self.rotate_test = check_names(labels), image_size, rotate_test
+        self.labels, self.image_size, self.rotate_test = (
+            check_names(labels),
+            image_size,
+            rotate_test,
+        )
         self.known = {name: n for n, name in enumerate(self.labels)}
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None) -> Self:
+    def learn(
+        cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None
+    ) -> Self:
         labels = cls.learn_labels(train)
         if len(labels) > max(20, len(train) // 2):
             what = f"the training data has {len(labels):,} labels for {len(train):,} pictures, nearly one each"
@@ -79,7 +94,9 @@ class ImageClassification(PictureTask, LabelTask):
         [target] = on(device, torch.tensor([one.labels[0] for one in numbers]))
         return Batch((images,), target, UNLABELED, len(numbers), [one.line for one in numbers])
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None
+    ) -> dict[str, Any]:
         """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label; with `data.rotate_test` also the
         mean accuracy on the rotated pictures."""
         self.check_labeled(examples, more=" to compare with, or use `classify`")
@@ -87,19 +104,29 @@ class ImageClassification(PictureTask, LabelTask):
         metrics, guessed, wanted = self.judge(model, numbers)
         metrics |= self.rotated(model, numbers)
         commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
-        return {"pictures": len(wanted), **metrics, "commonest_label": commonest, **self.by_class(guessed, wanted, confusion)}
+        return {
+            "pictures": len(wanted),
+            **metrics,
+            "commonest_label": commonest,
+            **self.by_class(guessed, wanted, confusion),
+        }
 
     def rotated(self, model: nn.Module, numbers: Sequence[Seen]) -> dict[str, float]:
         """The mean accuracy over all angles of `data.rotate_test`, if that is given."""
         found = []
         for degrees in range(self.rotate_test, 360, self.rotate_test) if self.rotate_test else ():
-            pixels = (rotate(one.pixels.unsqueeze(0).float(), degrees)[0].round().byte() for one in numbers)
+            pixels = (
+                rotate(one.pixels.unsqueeze(0).float(), degrees)[0].round().byte()
+                for one in numbers
+            )
             turned = [one._replace(pixels=each) for one, each in zip(numbers, pixels, strict=True)]
             found.append(self.judge(model, turned)[0]["accuracy"])
         return {"rotated_accuracy": sum(found) / len(found)} if found else {}
 
     @torch.no_grad()
-    def classify(self, model: nn.Module, images: Sequence[Picture], wrong: dict[int, str] | None = None) -> list[SeenPicture]:
+    def classify(
+        self, model: nn.Module, images: Sequence[Picture], wrong: dict[int, str] | None = None
+    ) -> list[SeenPicture]:
         """Each picture's label; `wrong` gets the numbers of those that cannot be decoded and why, instead of an error."""
         numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
         if wrong is not None:
@@ -112,8 +139,14 @@ class ImageClassification(PictureTask, LabelTask):
         found = []
         for image, example, [row] in zip(images, numbers, self.logits(model, numbers), strict=True):
             grid = model.body.grid(*self.image_size)  # type: ignore[union-attr, operator]
-            weights = model.weights(*self.batch([example], device_of(model)).inputs)[0, -math.prod(grid) :]  # type: ignore[operator]
+            weights = model.weights(*self.batch([example], device_of(model)).inputs)[
+                0, -math.prod(grid) :
+            ]  # type: ignore[operator]
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
-            found.append(SeenPicture(label, probabilities, image.name, weights.view(grid).double().cpu().numpy()))
+            found.append(
+                SeenPicture(
+                    label, probabilities, image.name, weights.view(grid).double().cpu().numpy()
+                )
+            )
         return found

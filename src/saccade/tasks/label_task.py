@@ -48,7 +48,9 @@ class Numbered(NamedTuple):
 
 def check_names(labels: Any) -> list[str]:
     """The labels of a model folder, if they are different names; others raise as values of a wrong type do."""
-    if not isinstance(labels, list | tuple) or not all(isinstance(name, str) and name.strip() for name in labels):
+    if not isinstance(labels, list | tuple) or not all(
+        isinstance(name, str) and name.strip() for name in labels
+    ):
         raise TypeError("labels must be a list of names")
     if len(set(labels)) < len(labels) or max(map(len, labels), default=0) > LONGEST_NAME:
         raise TypeError("labels must be different, and short")
@@ -57,7 +59,11 @@ def check_names(labels: Any) -> list[str]:
 
 def make_rows(ids: Sequence[int], pieces: Sequence[str], reads_bytes: bool) -> Rows:
     """One row per token; `pieces` are their texts."""
-    return [[id, *letters] for id, letters in zip(ids, spell(pieces), strict=True)] if reads_bytes else [[id] for id in ids]
+    return (
+        [[id, *letters] for id, letters in zip(ids, spell(pieces), strict=True)]
+        if reads_bytes
+        else [[id] for id in ids]
+    )
 
 
 class LabelTask(ExampleTask):
@@ -79,7 +85,9 @@ class LabelTask(ExampleTask):
 
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Any], given: Vocabulary | None = None) -> Self:
-        return cls(learn_vocabulary(recipe, map(cls.text_of, train), given), cls.learn_labels(train))
+        return cls(
+            learn_vocabulary(recipe, map(cls.text_of, train), given), cls.learn_labels(train)
+        )
 
     @classmethod
     def learn_labels(cls, train: Sequence[Any]) -> list[str]:
@@ -115,13 +123,21 @@ class LabelTask(ExampleTask):
         self.reads_bytes, self.needs_relation = body.embedding.reads_bytes, body.needs_relation
         return body
 
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> ExampleWork:
+    def work(
+        self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device
+    ) -> ExampleWork:
         self.check_labeled(dev, " of the dev data")
         known = set(self.known)
         strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]
         if recipe.data.strict or 2 * sum(strange) > len(dev):  # reported as the mistake it is
             return self.worker(self, recipe, train, dev, device)
-        work = self.worker(self, recipe, train, [one for one, odd in zip(dev, strange, strict=True) if not odd], device)
+        work = self.worker(
+            self,
+            recipe,
+            train,
+            [one for one, odd in zip(dev, strange, strict=True) if not odd],
+            device,
+        )
         for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
             kind = f"with a {self.label} that no training example has"
             work.skipped.add(recipe.data.dev or recipe.data.train, kind, file_of(one) or one.line)
@@ -152,12 +168,19 @@ class LabelTask(ExampleTask):
                 found[n] = row[: len(numbers[n].labels)]
         return found
 
-    def metrics(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> dict[str, float]:
+    def metrics(
+        self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192
+    ) -> dict[str, float]:
         return self.judge(model, numbers, budget)[0]
 
-    def judge(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> tuple[dict[str, float], Tensor, Tensor]:
+    def judge(
+        self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192
+    ) -> tuple[dict[str, float], Tensor, Tensor]:
         """The metrics, the labels that the model gives, and the right ones."""
-        logits, wanted = torch.cat(self.logits(model, numbers, budget)), torch.tensor([n for one in numbers for n in one.labels])
+        logits, wanted = (
+            torch.cat(self.logits(model, numbers, budget)),
+            torch.tensor([n for one in numbers for n in one.labels]),
+        )
         logits, wanted = logits[wanted != UNLABELED], wanted[wanted != UNLABELED]
         guessed = logits.argmax(-1)
         loss = float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1)
@@ -168,31 +191,56 @@ class LabelTask(ExampleTask):
         numbers = self.numbers(examples)
         guessed = [rows.argmax(-1).tolist() for rows in self.logits(model, numbers)]
         names = [" ".join(self.labels[id] for id in ids) for ids in guessed]
-        rows = [(self.text_of(one), " ".join(self.labels_of(one) or ()), name) for one, name in zip(examples, names, strict=True)]
+        rows = [
+            (self.text_of(one), " ".join(self.labels_of(one) or ()), name)
+            for one, name in zip(examples, names, strict=True)
+        ]
         labeled = [sum(label != UNLABELED for label in one.labels) for one in numbers]
-        right = [[sum(map(eq, ids, one.labels)), count] for ids, one, count in zip(guessed, numbers, labeled, strict=True)]
+        right = [
+            [sum(map(eq, ids, one.labels)), count]
+            for ids, one, count in zip(guessed, numbers, labeled, strict=True)
+        ]
         return Each(rows, {"accuracy": (np.array(right, dtype=np.float64), percent_of)})
 
-    def by_class(self, guessed: Tensor, wanted: Tensor, confusion: bool | None = None) -> dict[str, Any]:
+    def by_class(
+        self, guessed: Tensor, wanted: Tensor, confusion: bool | None = None
+    ) -> dict[str, Any]:
         """Precision, recall and F1 of each label that occurs or was given, the commonest first; their plain means are called macro.
 
         A confusion matrix (rows: the right label, columns: the model's) is made when asked for, or of few labels."""
-        there, given = (torch.bincount(each, minlength=len(self.labels)) for each in (wanted, guessed))
+        there, given = (
+            torch.bincount(each, minlength=len(self.labels)) for each in (wanted, guessed)
+        )
         hits = 100 * torch.bincount(wanted[guessed == wanted], minlength=len(self.labels)).double()
-        order = [n for n in there.argsort(descending=True, stable=True).tolist() if there[n] or given[n]]
+        order = [
+            n for n in there.argsort(descending=True, stable=True).tolist() if there[n] or given[n]
+        ]
         found: dict[str, Any] = {}
-        parts = {"precision": hits / given.clamp(1), "recall": hits / there.clamp(1), "f1": 2 * hits / (there + given).clamp(1)}
+        parts = {
+            "precision": hits / given.clamp(1),
+            "recall": hits / there.clamp(1),
+            "f1": 2 * hits / (there + given).clamp(1),
+        }
         for name, each in parts.items():
             found[f"macro_{name}"] = float(each[order].mean())
         named = {n: {name: float(each[n]) for name, each in parts.items()} for n in order}
-        found["classes"] = [{"label": self.labels[n], **named[n], "support": int(there[n])} for n in order]
+        found["classes"] = [
+            {"label": self.labels[n], **named[n], "support": int(there[n])} for n in order
+        ]
         if confusion and len(order) > MOST_CONFUSED:
-            raise SaccadeError(f"a confusion matrix of {len(order):,} labels cannot be read; leave it out above {MOST_CONFUSED}")
+            raise SaccadeError(
+                f"a confusion matrix of {len(order):,} labels cannot be read; leave it out above {MOST_CONFUSED}"
+            )
         if confusion or (confusion is None and len(order) <= FEW):
             at = {n: row for row, n in enumerate(order)}
             counts = np.zeros((len(order), len(order)), dtype=int)
-            np.add.at(counts, tuple([at[n] for n in each.tolist()] for each in (wanted, guessed)), 1)
-            found["confusion"] = {"labels": [self.labels[n] for n in order], "counts": counts.tolist()}
+            np.add.at(
+                counts, tuple([at[n] for n in each.tolist()] for each in (wanted, guessed)), 1
+            )
+            found["confusion"] = {
+                "labels": [self.labels[n] for n in order],
+                "counts": counts.tolist(),
+            }
         return found
 
 

@@ -41,11 +41,17 @@ class LanguageModelling(Task):
         self.text, self.reads, self.how, self.several = text, text, how, several
         self.objective: Objective = objectives[how.objective](text, how)
         self.needs, self.outcome = self.objective.needs, self.objective.outcome
-        self.lines_end = text.kind == "words"  # <eos> is a line's end: words have no other sign for it
+        self.lines_end = (
+            text.kind == "words"
+        )  # <eos> is a line's end: words have no other sign for it
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
-        return cls.command if recipe.language.objective == "causal" else "train my.yaml start_from={model}"
+        return (
+            cls.command
+            if recipe.language.objective == "causal"
+            else "train my.yaml start_from={model}"
+        )
 
     @classmethod
     def call(cls, recipe: Recipe) -> str:
@@ -57,19 +63,29 @@ class LanguageModelling(Task):
         return (recipe.data.documents,)
 
     @classmethod
-    def divide(cls, examples: list[Document], share: float) -> tuple[list[Document], list[Document]]:
+    def divide(
+        cls, examples: list[Document], share: float
+    ) -> tuple[list[Document], list[Document]]:
         """Any documents; of a single one its end."""
         if len(examples) > 1:
             return super().divide(examples, share)
         text = examples[0].text
         cut = int((1 - (share or HELD_OUT)) * len(text))
         if not 0 < cut < len(text):
-            raise SaccadeError("the text is too short to hold a part of it out; give more text, or data.dev")
+            raise SaccadeError(
+                "the text is too short to hold a part of it out; give more text, or data.dev"
+            )
         return [Document(text[:cut], 1)], [Document(text[cut:], 1 + text.count("\n", 0, cut))]
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Document], given: Vocabulary | None = None) -> Self:
-        return cls(learn_vocabulary(recipe, (one.text for one in train), given), recipe.language, len(train) > 1)
+    def learn(
+        cls, recipe: Recipe, train: Sequence[Document], given: Vocabulary | None = None
+    ) -> Self:
+        return cls(
+            learn_vocabulary(recipe, (one.text for one in train), given),
+            recipe.language,
+            len(train) > 1,
+        )
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -84,15 +100,27 @@ class LanguageModelling(Task):
     def build(self, builder: Builder) -> nn.Module:
         return self.objective.build(builder)
 
-    def work(self, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device) -> StreamWork:
+    def work(
+        self,
+        recipe: Recipe,
+        train: Sequence[Document],
+        dev: Sequence[Document],
+        device: torch.device,
+    ) -> StreamWork:
         if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
-            raise SaccadeError("language.carry is for one process and a model that is not compiled; leave it out")
+            raise SaccadeError(
+                "language.carry is for one process and a model that is not compiled; leave it out"
+            )
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
 
     def stream(self, examples: Sequence[Document], seed: int, device: torch.device) -> Stream:
-        stream = Stream(self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad)
+        stream = Stream(
+            self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad
+        )
         lines = [one.line for one in examples]
-        stream.lines = lines if lines == sorted(set(lines)) else stream.lines  # documents of several files are counted
+        stream.lines = (
+            lines if lines == sorted(set(lines)) else stream.lines
+        )  # documents of several files are counted
         return stream
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
@@ -100,22 +128,33 @@ class LanguageModelling(Task):
         if not self.several:
             return [np.array(self.encode(one.text), dtype=np.int64) for one in examples]
         texts = (one.text.removesuffix("\n") if self.lines_end else one.text for one in examples)
-        return [np.array([self.text.bos, *self.encode(text), self.text.eos], dtype=np.int64) for text in texts]
+        return [
+            np.array([self.text.bos, *self.encode(text), self.text.eos], dtype=np.int64)
+            for text in texts
+        ]
 
     def encode(self, text: str) -> list[int]:
         if not self.lines_end:
             return self.text.encode_ids([text])[0]
-        found = [id for ids in self.text.encode_ids(text.split("\n")) for id in (*ids, self.text.eos)]
-        return found[:-1]  # nothing ends the last line: it is empty where the text ends in a line's end
+        found = [
+            id for ids in self.text.encode_ids(text.split("\n")) for id in (*ids, self.text.eos)
+        ]
+        return found[
+            :-1
+        ]  # nothing ends the last line: it is empty where the text ends in a line's end
 
     @torch.no_grad()
-    def metrics(self, model: nn.Module, stream: Stream, budget: int, rows: int = 1) -> dict[str, float]:
+    def metrics(
+        self, model: nn.Module, stream: Stream, budget: int, rows: int = 1
+    ) -> dict[str, float]:
         """Loss and perplexity per asked token, in blocks; a model with a state carries it through `rows` read side by side."""
         if isinstance(model, Carrying):
             return loss_and_perplexity(*np.sum(self.read_rows(model.eval(), stream, rows), 0))
         starts, count = stream.starts(0), max(1, budget // self.how.block)
         groups = (starts[at : at + count] for at in range(0, len(starts), count))
-        return loss_and_perplexity(*sum_loss(model, (self.objective.batch(stream.blocks(group, 0)) for group in groups)))
+        return loss_and_perplexity(
+            *sum_loss(model, (self.objective.batch(stream.blocks(group, 0)) for group in groups))
+        )
 
     def read_rows(self, model: Carrying, stream: Stream, rows: int) -> list[tuple[float, int]]:
         """The summed losses of a model that reads each row from its first block to its last, and the tokens counted, by block."""
@@ -140,19 +179,28 @@ class LanguageModelling(Task):
             blocks = (stream.blocks([start], 0) for start in stream.starts(0))
             found = [sum_loss(model, [self.objective.batch(block)]) for block in blocks]
         sums = np.array(found, dtype=np.float64)
-        return Each([], {"perplexity": (sums, lambda total: loss_and_perplexity(*total)["perplexity"])})
+        return Each(
+            [], {"perplexity": (sums, lambda total: loss_and_perplexity(*total)["perplexity"])}
+        )
 
     def samples(self, model: nn.Module, examples: Sequence[Document]) -> list[tuple[str, str, str]]:
         """A few beginnings cut out of the texts, how each continues there, and how the model continues it."""
         causal, each = self.how.objective == "causal", -(-4 // max(len(examples), 1))
         rows = []
-        for text, part in ((one.text, part) for one in examples for part in range(each) if causal and one.text.strip()):
+        for text, part in (
+            (one.text, part)
+            for one in examples
+            for part in range(each)
+            if causal and one.text.strip()
+        ):
             at = text.find(" ", part * len(text) // each) + 1 if part else 0
             begin, there = text[at : at + 80], text[at + 80 : at + 200]
             rows.append((begin, there, "".join(self.generate(model, begin, 40, {"seed": 0}))))
         return rows
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Document], stride: int = 0, memory: int = 0) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Document], stride: int = 0, memory: int = 0
+    ) -> dict[str, Any]:
         """Loss, perplexity, the loss of a unigram model, and bits per character of a causal model; with a `stride`, also of a window that
         moves by so many tokens, and with a `memory`, also of a Transformer-XL that remembers so many positions instead of those of its training."""
         stream = self.stream(examples, 0, device_of(model))
@@ -160,7 +208,9 @@ class LanguageModelling(Task):
             wrong = "a sliding window needs a causal model of one long text; leave out"
             raise SaccadeError(f"{wrong} stride", shell=f"{wrong} --stride")
         if stride and not 1 <= stride <= self.how.block:
-            raise SaccadeError(f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once")
+            raise SaccadeError(
+                f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once"
+            )
         if memory and not (isinstance(model, TransformerXL) and 1 <= memory <= MOST_MEMORY):
             wrong = f"a memory of {memory}; give 1 to {MOST_MEMORY:,} to a model of the family transformer-xl, or leave out"
             raise SaccadeError(f"{wrong} memory", shell=f"{wrong} --memory")
@@ -174,14 +224,22 @@ class LanguageModelling(Task):
             if unknown:  # the loss does not cover the characters behind an <unk>, and bits per character would be too few
                 found["unknown_tokens"] = unknown
             else:
-                found["bits_per_character"] = found["loss"] * found["tokens"] / characters / math.log(2)
+                found["bits_per_character"] = (
+                    found["loss"] * found["tokens"] / characters / math.log(2)
+                )
         if stride:
-            found |= {f"sliding_{name}": value for name, value in self.slide(model, stream, stride).items()}
+            found |= {
+                f"sliding_{name}": value
+                for name, value in self.slide(model, stream, stride).items()
+            }
             found["stride"] = stride
         if isinstance(model, TransformerXL) and memory:
             before, model.memory = model.memory, memory
             try:
-                found |= {f"memory_{name}": value for name, value in self.metrics(model, stream, 0).items()}
+                found |= {
+                    f"memory_{name}": value
+                    for name, value in self.metrics(model, stream, 0).items()
+                }
             finally:
                 model.memory = before
             found["memory"] = memory
@@ -196,7 +254,9 @@ class LanguageModelling(Task):
             end = min(at + stride, len(ids) - 1)  # the tokens at+1 … end are new here
             begin = max(0, end - block)
             logits = model(ids[begin:end].unsqueeze(0))[0, at - begin :].float()
-            total += float(nn.functional.cross_entropy(logits, ids[at + 1 : end + 1], reduction="sum"))
+            total += float(
+                nn.functional.cross_entropy(logits, ids[at + 1 : end + 1], reduction="sum")
+            )
         return loss_and_perplexity(total, len(ids) - 1)
 
     def unigram_loss(self, stream: Stream) -> float:
@@ -204,15 +264,21 @@ class LanguageModelling(Task):
         counts = np.zeros(len(self.text) + self.objective.extra, np.int64)
         for start in stream.starts(0):
             batch = self.objective.batch(stream.blocks([start], 0))
-            counts += np.bincount(batch.target[batch.target != batch.ignore].cpu().numpy(), minlength=len(counts))
+            counts += np.bincount(
+                batch.target[batch.target != batch.ignore].cpu().numpy(), minlength=len(counts)
+            )
         shares = counts[counts > 0] / max(counts.sum(), 1)
         return float(-(shares * np.log(shares)).sum())
 
     def check_causal(self, what: str) -> None:
         if self.how.objective != "causal":
-            raise SaccadeError(f"a model with the {self.how.objective} objective {what}; use one with language.objective=causal")
+            raise SaccadeError(
+                f"a model with the {self.how.objective} objective {what}; use one with language.objective=causal"
+            )
 
-    def generate(self, model: nn.Module, prompt: str, limit: int, sample: Mapping[str, Any]) -> Iterator[str]:
+    def generate(
+        self, model: nn.Module, prompt: str, limit: int, sample: Mapping[str, Any]
+    ) -> Iterator[str]:
         """Continues a prompt, piece by piece, until <eos> ends a document or `limit` tokens are generated."""
         model.eval()
         ids, search, device = *self.begin(prompt, sample), device_of(model)
@@ -225,7 +291,9 @@ class LanguageModelling(Task):
         """The tokens of a prompt but its last, and the search that begins with the last."""
         self.check_causal("cannot continue a text")
         text, ids = self.text, self.encode_prompt(prompt)
-        never = {text.pad, text.bos, text.unk, text.eos} - ({text.eos} if self.several or self.lines_end else set())
+        never = {text.pad, text.bos, text.unk, text.eos} - (
+            {text.eos} if self.several or self.lines_end else set()
+        )
         end = text.eos if self.several else -1  # in one long text <eos> ends a line at most
         return ids[:-1], Sample(ids[-1], end, tuple(never), **sample)
 
@@ -241,7 +309,9 @@ class LanguageModelling(Task):
         logits = model.eval()(*on(device_of(model), *inputs))[0]
         if self.how.objective == "masked":
             logits = logits[hidden]
-        named = self.text.labels(int(row[: len(self.text)].argmax()) for row in logits[-max(len(hidden), 1) :])
+        named = self.text.labels(
+            int(row[: len(self.text)].argmax()) for row in logits[-max(len(hidden), 1) :]
+        )
         return self.names(ids, hidden) + shown, " ".join(named) if len(logits) else "nothing"
 
     def names(self, ids: Sequence[int], hidden: Collection[int] = ()) -> list[str]:
@@ -261,7 +331,9 @@ class LanguageModelling(Task):
             hidden.append(len(ids))
             ids += [self.objective.hidden(len(hidden) - 1), *part]
         if len(ids) > self.how.block:
-            raise SaccadeError(f"the text has {len(ids)} tokens, and the model reads {self.how.block} at once; shorten it")
+            raise SaccadeError(
+                f"the text has {len(ids)} tokens, and the model reads {self.how.block} at once; shorten it"
+            )
         return ids, hidden
 
     def encode_prompt(self, prompt: str) -> list[int]:
@@ -286,7 +358,10 @@ def spell(task: LanguageModelling, tokens: Iterable[int], begins: bool = True) -
             waiting.append(token)
         text = words.decode_more(waiting)
         if task.lines_end:
-            text = "".join("\n" if id == words.eos else " " + words.decode([id], keep_unknown=True) for id in waiting)
+            text = "".join(
+                "\n" if id == words.eos else " " + words.decode([id], keep_unknown=True)
+                for id in waiting
+            )
         if token is not None and text.endswith("\ufffd") and len(waiting) < 8:
             yield ""
             continue

@@ -29,7 +29,10 @@ class TextMetric:
 
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
         """The target of the training pair with the nearest source, and the most frequent target."""
-        return {"nearest": nearest(train, pairs), "frequent": [most_frequent(pair.target for pair in train)] * len(pairs)}
+        return {
+            "nearest": nearest(train, pairs),
+            "frequent": [most_frequent(pair.target for pair in train)] * len(pairs),
+        }
 
 
 table: Table[type[TextMetric]] = Table("metrics", "metric")
@@ -44,7 +47,10 @@ class Exact(TextMetric):
     """Outputs that are entirely correct, in percent."""
 
     def sums(self, outputs: Sequence[str], pairs: Pairs) -> Sums:
-        right = [[output.strip() == pair.target.strip(), 1] for output, pair in zip(outputs, pairs, strict=True)]
+        right = [
+            [output.strip() == pair.target.strip(), 1]
+            for output, pair in zip(outputs, pairs, strict=True)
+        ]
         return {"exact": (np.array(right, dtype=np.float64).reshape(-1, 2), percent_of)}
 
 
@@ -56,7 +62,10 @@ class Code(TextMetric):
         import sacrebleu
 
         metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-        sides = [[" ".join(code_tokens(text)) for text in side] for side in (outputs, [pair.target for pair in pairs])]
+        sides = [
+            [" ".join(code_tokens(text)) for text in side]
+            for side in (outputs, [pair.target for pair in pairs])
+        ]
         counts = metric._extract_corpus_statistics(sides[0], [sides[1]])
         return {"bleu_code": (np.array(counts, dtype=np.float64), partial(score_of, metric))}
 
@@ -75,14 +84,25 @@ class Rouge(TextMetric):
 
     def sums(self, outputs: Sequence[str], pairs: Pairs) -> Sums:
         scorer = rouge_scorer([*self.names.values()])
-        found = [scorer.score(pair.target, output) for output, pair in zip(outputs, pairs, strict=True)]
-        every = {name: [[one[theirs].fmeasure, 1] for one in found] for name, theirs in self.names.items()}
-        return {name: (np.array(rows, dtype=np.float64).reshape(-1, 2), percent_of) for name, rows in every.items()}
+        found = [
+            scorer.score(pair.target, output) for output, pair in zip(outputs, pairs, strict=True)
+        ]
+        every = {
+            name: [[one[theirs].fmeasure, 1] for one in found]
+            for name, theirs in self.names.items()
+        }
+        return {
+            name: (np.array(rows, dtype=np.float64).reshape(-1, 2), percent_of)
+            for name, rows in every.items()
+        }
 
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
         """Besides, the first words of the source, as many as a target has in the mean."""
         count = round(sum(len(pair.target.split()) for pair in train) / max(len(train), 1))
-        return {**super().controls(train, pairs), "lead": [" ".join(pair.source.split()[:count]) for pair in pairs]}
+        return {
+            **super().controls(train, pairs),
+            "lead": [" ".join(pair.source.split()[:count]) for pair in pairs],
+        }
 
 
 def rouge_scorer(names: list[str]) -> Any:
@@ -90,7 +110,9 @@ def rouge_scorer(names: list[str]) -> Any:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
         what = "data.metrics=rouge needs the package rouge-score"
-        raise SaccadeError(f"{what}; install it with: pip install 'saccade-attention[metrics]'") from None
+        raise SaccadeError(
+            f"{what}; install it with: pip install 'saccade-attention[metrics]'"
+        ) from None
     return RougeScorer(names)
 
 
@@ -103,15 +125,22 @@ class Attachment(TextMetric):
         for output, pair in zip(outputs, pairs, strict=True):
             count = len(pair.source.split())
             both = list(zip(arcs_of(output, count), arcs_of(pair.target, count), strict=True))
-            heads = sum(ours is not None and gold is not None and ours[0] == gold[0] for ours, gold in both)
-            rows.append([heads, sum(ours is not None and ours == gold for ours, gold in both), count])
+            heads = sum(
+                ours is not None and gold is not None and ours[0] == gold[0] for ours, gold in both
+            )
+            rows.append(
+                [heads, sum(ours is not None and ours == gold for ours, gold in both), count]
+            )
         counts = np.array(rows, dtype=np.float64).reshape(-1, 3)
         return {"uas": (counts[:, [0, 2]], percent_of), "las": (counts[:, [1, 2]], percent_of)}
 
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
         """Each word's most frequent arc in training (`word`), and each word attached to the next one with its most frequent relation, the
         last as the root (`next_word`)."""
-        arcs, relations = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
+        arcs, relations = (
+            defaultdict[str, Counter[str]](Counter),
+            defaultdict[str, Counter[str]](Counter),
+        )
         for pair in train:
             for word, arc in zip(pair.source.lower().split(), pair.target.split(), strict=False):
                 for name in (word, ""):  # "": a word that training never had
@@ -124,7 +153,10 @@ class Attachment(TextMetric):
         texts = [pair.source.lower().split() for pair in pairs]
         return {
             "word": [" ".join(most(arcs, word) for word in words) for words in texts],
-            "next_word": [" ".join([*(f"+1/{most(relations, word)}" for word in words[:-1]), "0/root"]) for words in texts],
+            "next_word": [
+                " ".join([*(f"+1/{most(relations, word)}" for word in words[:-1]), "0/root"])
+                for words in texts
+            ],
         }
 
 
@@ -145,7 +177,8 @@ def nearest(train: Pairs, pairs: Pairs) -> list[str]:
         for word, count in words.items():
             found[word].append((n, count * idf[word] / norm))
     postings: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {
-        word: (np.array([n for n, _ in rows]), np.array([weight for _, weight in rows])) for word, rows in found.items()
+        word: (np.array([n for n, _ in rows]), np.array([weight for _, weight in rows]))
+        for word, rows in found.items()
     }
 
     def best(source: str) -> str:
@@ -159,7 +192,9 @@ def nearest(train: Pairs, pairs: Pairs) -> list[str]:
     return [best(pair.source) for pair in pairs]
 
 
-def unigram_loss(train: Sequence[Sequence[int]], other: Sequence[Sequence[int]], size: int, eos: int) -> float:
+def unigram_loss(
+    train: Sequence[Sequence[int]], other: Sequence[Sequence[int]], size: int, eos: int
+) -> float:
     """Nats per token, the end of each text counted, of a model that knows how frequent each token is in training; each counts once more
     than it was seen."""
     counts = np.bincount([id for ids in train for id in (*ids, eos)], minlength=size) + 1.0
@@ -167,8 +202,15 @@ def unigram_loss(train: Sequence[Sequence[int]], other: Sequence[Sequence[int]],
 
 
 def all_sums(metrics: Sequence[TextMetric], outputs: Sequence[str], pairs: Pairs) -> Sums:
-    return {name: found for metric in metrics for name, found in metric.sums(outputs, pairs).items()}
+    return {
+        name: found for metric in metrics for name, found in metric.sums(outputs, pairs).items()
+    }
 
 
-def score_all(metrics: Sequence[TextMetric], outputs: Sequence[str], pairs: Pairs) -> dict[str, float]:
-    return {name: score(counts.sum(0)) for name, (counts, score) in all_sums(metrics, outputs, pairs).items()}
+def score_all(
+    metrics: Sequence[TextMetric], outputs: Sequence[str], pairs: Pairs
+) -> dict[str, float]:
+    return {
+        name: score(counts.sum(0))
+        for name, (counts, score) in all_sums(metrics, outputs, pairs).items()
+    }

@@ -48,7 +48,9 @@ class Nodes(LabelTask):
     needs, data = AttendingEncoder, GRAPHS
     label, unit = "label", "graph"
     text_of = staticmethod(lambda example: " ".join(example.words))
-    labels_of = staticmethod(lambda example: [name for name in example.labels if name is not None] or None)
+    labels_of = staticmethod(
+        lambda example: [name for name in example.labels if name is not None] or None
+    )
     outcome: ClassVar[str] = "labels"
     command: ClassVar[str] = "evaluate {model} graphs.jsonl"
     method: ClassVar[str] = 'm.evaluate("graphs.jsonl")'
@@ -59,8 +61,12 @@ class Nodes(LabelTask):
         self.parts_of: Callable[[Any], tuple[Part, ...]] = self.words_of
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Graph | Surface], given: Vocabulary | None = None) -> Self:
-        if given is None and not any(one.words for one in train):  # vertices of meshes have no words
+    def learn(
+        cls, recipe: Recipe, train: Sequence[Graph | Surface], given: Vocabulary | None = None
+    ) -> Self:
+        if given is None and not any(
+            one.words for one in train
+        ):  # vertices of meshes have no words
             given = Vocabulary.train(["vertex"], "words")
         if recipe.vocabulary.kind != "words" and given is None:
             wrong = f"expected vocabulary.kind=words for nodes, got {recipe.vocabulary.kind}"
@@ -92,8 +98,14 @@ class Nodes(LabelTask):
         found = []
         for one in examples:
             if isinstance(one, Surface) != (self.parts_of == self.vectors_of):
-                has, family = ("a mesh", "mesh-network") if isinstance(one, Surface) else ("a graph, no mesh", "graph-network")
-                raise WrongExample(f"line {one.line} is {has}, which this model does not read; choose model.family={family}")
+                has, family = (
+                    ("a mesh", "mesh-network")
+                    if isinstance(one, Surface)
+                    else ("a graph, no mesh", "graph-network")
+                )
+                raise WrongExample(
+                    f"line {one.line} is {has}, which this model does not read; choose model.family={family}"
+                )
             self.label_numbers(one, 0)  # a label that was never seen is named
             labels = [UNLABELED if name is None else self.known[name] for name in one.labels]
             found.append(Numbered(self.parts_of(one), labels, one.line))
@@ -103,9 +115,7 @@ class Nodes(LabelTask):
         """For an encoder, as which a task begins: a word per node, and the edges between all pairs of nodes."""
         several = next((n for n, words in enumerate(one.words) if len(words.split()) != 1), None)
         if several is not None:
-            what = (
-                f"line {one.line}: node {several} has {len(one.words[several].split())} words, and this model reads one per node"
-            )
+            what = f"line {one.line}: node {several} has {len(one.words[several].split())} words, and this model reads one per node"
             raise WrongExample(f"{what}; choose model.family=graph-network")
         ids = [(pieces or [self.text.unk])[0] for pieces in self.text.encode_ids(list(one.words))]
         rows = torch.tensor(make_rows(ids, one.words, self.reads_bytes))
@@ -115,21 +125,32 @@ class Nodes(LabelTask):
     def bags_of(self, one: Graph) -> tuple[Part, ...]:
         """For a graph network: all words of each node, and its edges in both directions, with one from each node to itself."""
         words, _ = pad(self.text.encode_ids(list(one.words)), self.text.pad)
-        pairs = {(n, n) for n in range(len(words))} | {pair for i, j, _ in one.edges for pair in ((i, j), (j, i))}
+        pairs = {(n, n) for n in range(len(words))} | {
+            pair for i, j, _ in one.edges for pair in ((i, j), (j, i))
+        }
         return Part(words, self.text.pad, 2), Part(torch.tensor(sorted(pairs)), -1)
 
     def vectors_of(self, one: Surface) -> tuple[Part, ...]:
         """For a mesh network: each vertex's vector in its frame, and the edges with their angles."""
-        vertices, vectors, frames = (torch.tensor(each, dtype=torch.float64) for each in (one.vertices, one.vectors, one.frames))
+        vertices, vectors, frames = (
+            torch.tensor(each, dtype=torch.float64)
+            for each in (one.vertices, one.vectors, one.frames)
+        )
         faces = torch.tensor(one.faces)
         mesh = Mesh.from_faces(vertices, faces).with_frames(frames)
         given = components(vectors, vertices, faces, frames)
-        edges, angles = (torch.stack(pair, 1) for pair in ((mesh.target, mesh.source), (mesh.angle, mesh.transport)))
+        edges, angles = (
+            torch.stack(pair, 1)
+            for pair in ((mesh.target, mesh.source), (mesh.angle, mesh.transport))
+        )
         return Part(given), Part(edges, -1), Part(angles)
 
     def edges_of(self, one: Graph) -> Tensor:
         """The kinds of edges between all nodes, N N; a kind that was never seen is none, but an edge nevertheless: the one after the last."""
-        edges, strange = torch.eye(len(one.words), dtype=torch.long) * OWN, OWN + 1 + len(self.kinds)
+        edges, strange = (
+            torch.eye(len(one.words), dtype=torch.long) * OWN,
+            OWN + 1 + len(self.kinds),
+        )
         for i, j, kind in one.edges:
             edges[i, j] = edges[j, i] = self.kinds.get(kind, strange)
         return edges
@@ -140,26 +161,46 @@ class Nodes(LabelTask):
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         target, lengths = pad([one.labels for one in numbers], UNLABELED, multiple)
         every = zip(*(one.parts for one in numbers), strict=True)
-        nodes, *rest = (pad_tensors([one.values for one in parts], parts[0].fill, multiple, parts[0].free) for parts in every)
+        nodes, *rest = (
+            pad_tensors([one.values for one in parts], parts[0].fill, multiple, parts[0].free)
+            for parts in every
+        )
         count = int((target != UNLABELED).sum())
         target, *inputs = on(device, target, nodes, lengths, *rest)
         return Batch(tuple(inputs), target, UNLABELED, count, [one.line for one in numbers])
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Graph | Surface], confusion: bool | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Graph | Surface], confusion: bool | None = None
+    ) -> dict[str, Any]:
         """Accuracy over all nodes whose label is known; precision, recall and F1 of each label."""
         self.check_labeled(examples, more=" to compare with")
         metrics, guessed, wanted = self.judge(model, self.numbers(examples))
-        return {"graphs": len(examples), "nodes": len(wanted), **metrics, **self.by_class(guessed, wanted, confusion)}
+        return {
+            "graphs": len(examples),
+            "nodes": len(wanted),
+            **metrics,
+            **self.by_class(guessed, wanted, confusion),
+        }
 
-    def per_example(self, model: nn.Module, examples: Sequence[Graph | Surface], **options: Any) -> Each:
+    def per_example(
+        self, model: nn.Module, examples: Sequence[Graph | Surface], **options: Any
+    ) -> Each:
         """Right labels of all labels: of each graph, or of each node of the only graph."""
         each = super().per_example(model, examples, **options)
         if len(examples) > 1:
             return each
         [one] = self.numbers(examples)
         labels = torch.tensor(one.labels)
-        right = (self.logits(model, [one])[0].argmax(-1) == labels)[labels != UNLABELED].double().numpy()
-        return each._replace(sums={"accuracy": (np.stack([right, np.ones_like(right)], 1), percent_of)})
+        right = (
+            (self.logits(model, [one])[0].argmax(-1) == labels)[labels != UNLABELED]
+            .double()
+            .numpy()
+        )
+        return each._replace(
+            sums={"accuracy": (np.stack([right, np.ones_like(right)], 1), percent_of)}
+        )
 
     def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        raise SaccadeError("a model of nodes reads graphs, and a text has no edges; use `saccade evaluate` with a file of graphs")
+        raise SaccadeError(
+            "a model of nodes reads graphs, and a text has no edges; use `saccade evaluate` with a file of graphs"
+        )

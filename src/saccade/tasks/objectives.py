@@ -36,7 +36,9 @@ class Blocks:
     """Blocks of a stream, B (N + 1) tokens with <pad> behind the end of the text."""
 
     tokens: Tensor
-    here: NDArray[np.int64]  # the same outside the model's device, so that reading them waits for no GPU
+    here: NDArray[
+        np.int64
+    ]  # the same outside the model's device, so that reading them waits for no GPU
     documents: Tensor | None  # the number of each token's document, where there are several
     seeds: Sequence[tuple[int, ...]]  # of what is drawn
     lines: Sequence[int]
@@ -54,11 +56,15 @@ class Blocks:
     def packing(self) -> tuple[Any, ...]:
         """The mask and the positions of packed documents; nothing where there is one text."""
         documents = None if self.documents is None else self.documents[:, :-1]
-        return () if documents is None else (masks.documents(documents), restart_positions(documents))
+        return (
+            () if documents is None else (masks.documents(documents), restart_positions(documents))
+        )
 
 
 def draw(chance: np.random.PCG64, count: int) -> Fractions:
-    return (np.asarray(chance.random_raw(count), dtype=np.uint64) >> np.uint64(11)).astype(np.float64) / 2.0**53
+    return (np.asarray(chance.random_raw(count), dtype=np.uint64) >> np.uint64(11)).astype(
+        np.float64
+    ) / 2.0**53
 
 
 def restart_positions(documents: Tensor) -> Tensor:
@@ -112,7 +118,9 @@ class Causal(Objective):
 
     def batch(self, blocks: Blocks) -> Batch:
         text, tokens, target = self.text, blocks.tokens[:, :-1], blocks.tokens[:, 1:]
-        if blocks.documents is not None:  # where a document begins cannot be known from the one before it
+        if (
+            blocks.documents is not None
+        ):  # where a document begins cannot be known from the one before it
             target = target.masked_fill(target == text.bos, text.pad)
         inputs = (tokens, *(blocks.packing if self.attends else ()))
         return Batch(inputs, target, text.pad, self.count(blocks.here[:, 1:]), blocks.lines)
@@ -124,18 +132,27 @@ class OfPositions(Objective):
     separator: int | None = None  # a token between segments, which is never asked for
 
     def body(self, builder: Builder) -> Encoder:
-        body, self.separator = with_separator(without_trees(builder.make(Encoder, self.vocab + self.extra)), self.text)
+        body, self.separator = with_separator(
+            without_trees(builder.make(Encoder, self.vocab + self.extra)), self.text
+        )
         if not body.sees_ahead:
             what = f"{builder.name} is causal and cannot be trained with the {self.how.objective} objective"
             raise SaccadeError(f"{what}; choose another model.family, such as transformer-encoder")
         if body.embedding.reads_bytes:
-            raise SaccadeError("model.embedding reads the bytes of a word, which would leak the masked token; choose another one")
+            raise SaccadeError(
+                "model.embedding reads the bytes of a word, which would leak the masked token; choose another one"
+            )
         self.attends = isinstance(body, AttendingEncoder)
         return body
 
     def choose(self, blocks: Blocks) -> NDArray[np.bool_]:
         """Which positions are asked for, B N: `share` of each row, never padding, an unknown word, a separator or what begins a document."""
-        never = (self.text.pad, self.text.unk, self.text.bos, *([] if self.separator is None else [self.separator]))
+        never = (
+            self.text.pad,
+            self.text.unk,
+            self.text.bos,
+            *([] if self.separator is None else [self.separator]),
+        )
         real = np.isin(blocks.here[:, :-1], never, invert=True)
         rank = np.where(real, blocks.draw(), 2.0).argsort(1).argsort(1)
         return (rank < np.maximum(1, (self.how.share * real.sum(1, keepdims=True)).round())) & real
@@ -168,7 +185,11 @@ class Masked(OfPositions):
                 "the vocabulary has no words to put where others are hidden; lower vocabulary.min_count or raise its size"
             )
         replaced = words[(other * len(words)).astype(np.int64)]
-        shown = np.where(asked & (how < 0.8), self.vocab, np.where(asked & (how >= 0.9), replaced, blocks.here[:, :-1]))
+        shown = np.where(
+            asked & (how < 0.8),
+            self.vocab,
+            np.where(asked & (how >= 0.9), replaced, blocks.here[:, :-1]),
+        )
         lengths, at, target = self.ask(blocks, asked)
         [tokens] = on(blocks.tokens.device, torch.from_numpy(shown))
         inputs = (tokens, lengths, at, *(blocks.packing if self.attends else ()))
@@ -188,7 +209,9 @@ class Permutation(OfPositions):
         asked = torch.tensor([hidden or [len(ids) - 1]])
         late = torch.zeros(1, len(ids)).scatter(1, asked, len(ids))
         inputs, _ = super().reading(ids, hidden)
-        return [*inputs, (torch.arange(len(ids)) + late).argsort(1).argsort(1), asked], ["<query>"] * asked.shape[1]
+        return [*inputs, (torch.arange(len(ids)) + late).argsort(1).argsort(1), asked], [
+            "<query>"
+        ] * asked.shape[1]
 
     def batch(self, blocks: Blocks) -> Batch:
         asked = self.choose(blocks)
@@ -196,7 +219,13 @@ class Permutation(OfPositions):
         lengths, at, target = self.ask(blocks, asked)
         [rank] = on(blocks.tokens.device, torch.from_numpy(order.argsort(1).argsort(1)))
         documents = None if blocks.documents is None else blocks.documents[:, :-1]
-        return Batch((blocks.tokens[:, :-1], lengths, rank, at, documents), target, self.text.pad, int(asked.sum()), blocks.lines)
+        return Batch(
+            (blocks.tokens[:, :-1], lengths, rank, at, documents),
+            target,
+            self.text.pad,
+            int(asked.sum()),
+            blocks.lines,
+        )
 
 
 @table.add("denoising", paper="Raffel et al. 2020 (T5)")
@@ -211,7 +240,9 @@ class Denoising(Objective):
 
     def hidden(self, number: int) -> int:
         if number >= self.extra:
-            raise SaccadeError(f"the text hides more than {self.extra} spans ({HIDDEN}), the most this model knows; hide fewer")
+            raise SaccadeError(
+                f"the text hides more than {self.extra} spans ({HIDDEN}), the most this model knows; hide fewer"
+            )
         return self.vocab + number
 
     def spans(self, length: int) -> tuple[int, int]:
@@ -224,7 +255,9 @@ class Denoising(Objective):
 
     def batch(self, blocks: Blocks) -> Batch:
         text, rows = self.text, zip(blocks.here[:, :-1], blocks.chances, strict=True)
-        sources, targets = zip(*(self.cut(row[row != text.pad].tolist(), chance) for row, chance in rows), strict=True)
+        sources, targets = zip(
+            *(self.cut(row[row != text.pad].tolist(), chance) for row, chance in rows), strict=True
+        )
         source, lengths = pad(sources, text.pad)
         read, _ = pad([[text.bos, *target] for target in targets], text.pad)
         target, sizes = pad([[*target, text.eos] for target in targets], text.pad)
@@ -236,7 +269,10 @@ class Denoising(Objective):
         if len(tokens) < 2:
             return tokens or [self.text.eos], [self.vocab, *tokens]
         noise, spans = self.spans(len(tokens))
-        hidden, kept = split_total(noise, spans, chance), split_total(len(tokens) - noise, spans, chance)
+        hidden, kept = (
+            split_total(noise, spans, chance),
+            split_total(len(tokens) - noise, spans, chance),
+        )
         source, target, at = [], [], 0
         for n, (keep, hide) in enumerate(zip(kept, hidden, strict=True)):
             source += [*tokens[at : at + keep], self.vocab + n]

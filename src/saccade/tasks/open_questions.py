@@ -41,7 +41,10 @@ class OpenQuestions(Describing):
         made, counts = super().learn(recipe, train, given), defaultdict[str, Counter[str]](Counter)
         for one in train:
             counts[one.question][str(one.answer)] += 1
-        made.blind = {asked: min(found, key=lambda text: (-found[text], text)) for asked, found in counts.items()}
+        made.blind = {
+            asked: min(found, key=lambda text: (-found[text], text))
+            for asked, found in counts.items()
+        }
         return made
 
     @classmethod
@@ -54,26 +57,48 @@ class OpenQuestions(Describing):
         return {**super().tokens(), "blind": self.blind}
 
     def texts(self, examples: Sequence[Asked]) -> dict[str, tuple[Vocabulary, list[str]]]:
-        return {"questions": (self.text, [one.question for one in examples]), **super().texts(examples)}
+        return {
+            "questions": (self.text, [one.question for one in examples]),
+            **super().texts(examples),
+        }
 
     @classmethod
     def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
         return divide_pictures(super().divide, examples, share)
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Asked], *given: Any, **search: Any) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Asked], *given: Any, **search: Any
+    ) -> dict[str, Any]:
         """The metrics of texts, and controls, of which each lacks a part: `blind_exact` answers with the commonest answer to the question
         in training, `exact_other_picture` reads a picture of another half of the examples, `exact_other_question` the next example's question."""
         if wrong := next((one for one in examples if one.answer is None), None):
-            raise WrongExample(f"line {wrong.line} has no answer to compare with; give one, or use `answer`")
+            raise WrongExample(
+                f"line {wrong.line} has no answer to compare with; give one, or use `answer`"
+            )
         found, halfway = super().evaluate(model, examples, *given, **search), len(examples) // 2
-        turned = zip(examples, [*examples[halfway:], *examples[:halfway]], [*examples[1:], *examples[:1]], strict=True)
-        asked = [(Asked(far.image, one.question), Asked(one.image, near.question)) for one, far, near in turned]
+        turned = zip(
+            examples,
+            [*examples[halfway:], *examples[:halfway]],
+            [*examples[1:], *examples[:1]],
+            strict=True,
+        )
+        asked = [
+            (Asked(far.image, one.question), Asked(one.image, near.question))
+            for one, far, near in turned
+        ]
         controls = {
-            "exact_other_picture": self.outputs(model, [one for one, _ in asked], *given, **search)[0],
-            "exact_other_question": self.outputs(model, [one for _, one in asked], *given, **search)[0],
+            "exact_other_picture": self.outputs(model, [one for one, _ in asked], *given, **search)[
+                0
+            ],
+            "exact_other_question": self.outputs(
+                model, [one for _, one in asked], *given, **search
+            )[0],
             "blind_exact": [self.blind.get(one.question, "") for one in examples],
         }
-        judged = {name: CaptionScores(texts, [*map(self.texts_about, examples)]) for name, texts in controls.items()}
+        judged = {
+            name: CaptionScores(texts, [*map(self.texts_about, examples)])
+            for name, texts in controls.items()
+        }
         return found | {name: 100 * float(one.exact[:, 0].mean()) for name, one in judged.items()}
 
     @torch.no_grad()
@@ -86,8 +111,16 @@ class OpenQuestions(Describing):
         found = []
         for (image, question), one in zip(given, said, strict=True):
             pieces = [*question.split(), *one.words]
-            weights = torch.zeros(len(pieces), rows, columns).numpy() if one.weights is None else one.weights
-            found.append(Answered(one.text, {one.text: exp(one.log_prob)}, question, image.name, pieces, weights))
+            weights = (
+                torch.zeros(len(pieces), rows, columns).numpy()
+                if one.weights is None
+                else one.weights
+            )
+            found.append(
+                Answered(
+                    one.text, {one.text: exp(one.log_prob)}, question, image.name, pieces, weights
+                )
+            )
         return found
 
 

@@ -17,14 +17,18 @@ class OutputLengths:
     longest: int = 0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.ratio <= MOST and 0 <= self.longest <= MOST):  # as no training writes them
+        if not (
+            0 <= self.ratio <= MOST and 0 <= self.longest <= MOST
+        ):  # as no training writes them
             raise TypeError(f"lengths beyond {MOST:,}")
 
     @classmethod
     def measure(cls, sizes: Sequence[tuple[int, int]]) -> "OutputLengths":
         """Of the sizes of sources and targets."""
         ratio = max((target / source for source, target in sizes), default=0.0)
-        return cls(round(min(ratio, MOST), 4), min(max((target for _, target in sizes), default=0), MOST))
+        return cls(
+            round(min(ratio, MOST), 4), min(max((target for _, target in sizes), default=0), MOST)
+        )
 
     def limit(self, source: int) -> int:
         """For a source of so many tokens: as long as in the training data, and twice the source and ten at least."""

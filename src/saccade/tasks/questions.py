@@ -24,7 +24,17 @@ from ..models.protocols import LookingEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Answered
-from .image_batches import PictureTask, PictureWork, Size, check_decoded, decoded, divide_pictures, on_device, size_of, sizes_from
+from .image_batches import (
+    PictureTask,
+    PictureWork,
+    Size,
+    check_decoded,
+    decoded,
+    divide_pictures,
+    on_device,
+    size_of,
+    sizes_from,
+)
 from .label_task import UNLABELED, LabelTask, make_rows, percent
 from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
 
@@ -56,10 +66,14 @@ class SharedPlans:
         self.lengths = [rounded(len(one.rows), multiple) for one in numbers]
         for questions in about.values():
             most = max(1, budget // max(self.lengths[n] for n in questions))
-            self.groups += [questions[start : start + most] for start in range(0, len(questions), most)]
+            self.groups += [
+                questions[start : start + most] for start in range(0, len(questions), most)
+            ]
 
     def __call__(self, seed: int, epoch: int) -> list[list[int]]:
-        order = np.argsort(np.random.PCG64([seed, epoch]).random_raw(len(self.groups)), kind="stable")
+        order = np.argsort(
+            np.random.PCG64([seed, epoch]).random_raw(len(self.groups)), kind="stable"
+        )
         batches: list[list[int]] = []
         longest = 0
         for group in (self.groups[n] for n in order.tolist()):
@@ -79,7 +93,9 @@ class QuestionWork(PictureWork):
     def __init__(self, task: PictureTask, recipe: Recipe, *given: Any) -> None:
         super().__init__(task, recipe, *given)
         if self.mixes:
-            raise SaccadeError("data.augment.mixup and cutmix mix two pictures, and a question is about one; leave them out")
+            raise SaccadeError(
+                "data.augment.mixup and cutmix mix two pictures, and a question is about one; leave them out"
+            )
         self.shared = SharedPlans(self.examples, self.tokens, self.multiple)
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
@@ -99,7 +115,12 @@ class Questions(PictureTask, LabelTask):
     method: ClassVar[str] = 'm.answer("picture.png", "your question")'
 
     def __init__(
-        self, text: Vocabulary, labels: Sequence[str], image_size: Size, blind: dict[str, int], commonest: int = 0
+        self,
+        text: Vocabulary,
+        labels: Sequence[str],
+        image_size: Size,
+        blind: dict[str, int],
+        commonest: int = 0,
     ) -> None:
         """`commonest`: the answer that training saw most; `blind`: the one of each question that has another."""
         super().__init__(text, labels)
@@ -110,13 +131,19 @@ class Questions(PictureTask, LabelTask):
         labels = cls.learn_labels(train)
         if len(labels) > max(20, len(train) // 2):
             what = f"the training data has {len(labels):,} answers for {len(train):,} questions, nearly one each"
-            raise SaccadeError(f"{what}; expected a closed set of answers, such as yes, no and colors")
+            raise SaccadeError(
+                f"{what}; expected a closed set of answers, such as yes, no and colors"
+            )
         known = {name: n for n, name in enumerate(labels)}
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for one in train:
             counts[one.question][known[str(one.answer)]] += 1
         commonest = most_of(sum(counts.values(), Counter[int]()))
-        blind = {question: most for question, found in counts.items() if (most := most_of(found)) != commonest}
+        blind = {
+            question: most
+            for question, found in counts.items()
+            if (most := most_of(found)) != commonest
+        }
         vocabulary = learn_vocabulary(recipe, map(cls.text_of, train), given)
         return cls(vocabulary, labels, size_of(recipe, train), blind, commonest)
 
@@ -127,25 +154,39 @@ class Questions(PictureTask, LabelTask):
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
         blind, commonest = tokens.get("blind", {}), tokens.get("commonest", 0)
-        if not all(type(n) is int and 0 <= n < len(tokens["labels"]) for n in (commonest, *blind.values())):
+        if not all(
+            type(n) is int and 0 <= n < len(tokens["labels"]) for n in (commonest, *blind.values())
+        ):
             raise TypeError("answers must be numbers of labels")
-        return cls(from_tokens(tokens, "text"), tokens["labels"], sizes_from(tokens), blind, commonest)
+        return cls(
+            from_tokens(tokens, "text"), tokens["labels"], sizes_from(tokens), blind, commonest
+        )
 
     def tokens(self) -> dict[str, Any]:
-        learned = {"image_size": list(self.image_size), "blind": self.blind, "commonest": self.commonest}
+        learned = {
+            "image_size": list(self.image_size),
+            "blind": self.blind,
+            "commonest": self.commonest,
+        }
         return {**super().tokens(), **learned}
 
     def build(self, builder: Builder) -> nn.Module:
         body: LookingEncoder = builder.make(LookingEncoder, builder.image_encoder(), len(self.text))
         self.reads_bytes = body.embedding.reads_bytes
-        return Answerer(body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout)
+        return Answerer(
+            body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout
+        )
 
     def prepare(self, model: nn.Module, train: Sequence[Asked]) -> None:
         """TF-IDF weights count in how many questions a token occurs."""
         assert isinstance(model, Answerer)
-        model.pool.prepare([*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train]))
+        model.pool.prepare(
+            [*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train])
+        )
 
-    def work(self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device) -> ExampleWork:
+    def work(
+        self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device
+    ) -> ExampleWork:
         return LabelTask.work(self, recipe, train, dev, device)
 
     def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
@@ -156,13 +197,21 @@ class Questions(PictureTask, LabelTask):
         why = {pictures[n]: reason for n, reason in wrong.items()}
         end = self.text.token(self.text.eos)
         encoded = self.text.encode_batch([one.question for one in examples])
-        rows = [make_rows([*one.ids, self.text.eos], [*one.pieces, end], self.reads_bytes) for one in encoded]
+        rows = [
+            make_rows([*one.ids, self.text.eos], [*one.pieces, end], self.reads_bytes)
+            for one in encoded
+        ]
         together = zip(rows, examples, strict=True)
         return [
-            Posed(row, self.label_numbers(one, 1), one.line, pixels[one.image], why.get(one.image, "")) for row, one in together
+            Posed(
+                row, self.label_numbers(one, 1), one.line, pixels[one.image], why.get(one.image, "")
+            )
+            for row, one in together
         ]
 
-    def batches(self, numbers: Sequence[Posed], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
+    def batches(
+        self, numbers: Sequence[Posed], device: torch.device, budget: int
+    ) -> Iterator[tuple[list[int], Batch]]:
         for indices in SharedPlans(numbers, budget)(0, 0):
             yield indices, self.batch([numbers[n] for n in indices], device)
 
@@ -178,7 +227,9 @@ class Questions(PictureTask, LabelTask):
         inputs = tokens, lengths, on_device(list(pictures.values()), device), which
         return Batch(inputs, target, UNLABELED, len(numbers), [one.line for one in numbers])
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Asked], confusion: bool | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Asked], confusion: bool | None = None
+    ) -> dict[str, Any]:
         """Accuracy; that of answers without the picture, the commonest one to the same question in training; that of each kind of question,
         as its first two words say; and precision, recall and F1 of each answer."""
         self.check_labeled(examples, more=" to compare with, or use `answer`")
@@ -189,7 +240,10 @@ class Questions(PictureTask, LabelTask):
         for n, one in enumerate(examples):
             kinds["_".join(one.question.lower().split()[:2])].append(n)
         if len(kinds) <= MOST_KINDS:
-            found |= {f"accuracy_{kind}": percent((guessed == wanted)[numbers]) for kind, numbers in sorted(kinds.items())}
+            found |= {
+                f"accuracy_{kind}": percent((guessed == wanted)[numbers])
+                for kind, numbers in sorted(kinds.items())
+            }
         return {**found, **self.by_class(guessed, wanted, confusion)}
 
     @torch.no_grad()
@@ -203,12 +257,16 @@ class Questions(PictureTask, LabelTask):
             with record(model, quiet=True) as seen:
                 logits = model(*batch.inputs)
             weights = source_weights(seen).double().cpu().numpy()
-            for n, chances, looks in zip(indices, logits.float().softmax(-1).tolist(), weights, strict=True):
+            for n, chances, looks in zip(
+                indices, logits.float().softmax(-1).tolist(), weights, strict=True
+            ):
                 one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
                 pieces = [*self.text.label_text(one.question), self.text.token(self.text.eos)]
                 best = max(probabilities, key=probabilities.__getitem__)
                 where = looks[: len(pieces)].reshape(-1, *grid)
-                found[n] = Answered(best, probabilities, one.question, one.image.name, pieces, where)
+                found[n] = Answered(
+                    best, probabilities, one.question, one.image.name, pieces, where
+                )
         return [found[n] for n in range(len(examples))]
 
 
@@ -220,9 +278,18 @@ def most_of(counts: Counter[int]) -> int:
 def asked_of(one: Any, n: int) -> tuple[Picture, str]:
     """A picture, or that of a file, and a question about it."""
     if not (
-        isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[0], str | Path | Picture) and isinstance(one[1], str)
+        isinstance(one, tuple | list)
+        and len(one) == 2
+        and isinstance(one[0], str | Path | Picture)
+        and isinstance(one[1], str)
     ):
-        raise SaccadeError(f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text")
+        raise SaccadeError(
+            f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text"
+        )
     if not one[1].strip():
-        raise SaccadeError(f"question {n} is empty; ask something, such as 'what color is the shape?'")
-    return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[1]
+        raise SaccadeError(
+            f"question {n} is empty; ask something, such as 'what color is the shape?'"
+        )
+    return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[
+        1
+    ]

@@ -12,13 +12,17 @@ from ..errors import SaccadeError
 from ..recipe import Recipe, TrainingRecipe
 from ..training.losses import Batch, token_loss
 
-BEYOND = 5  # a sample is cut where it is so many tokens longer than the longest reference of its batch
+BEYOND = (
+    5  # a sample is cut where it is so many tokens longer than the longest reference of its batch
+)
 
 
 def gleu(output: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
     """The smaller of precision and recall of all sequences of 1 to 4 tokens (Wu et al. 2016); 1 for two equal outputs."""
     found, wanted = (
-        Counter(tuple(tokens[at : at + n]) for n in range(1, 5) for at in range(len(tokens) - n + 1))
+        Counter(
+            tuple(tokens[at : at + n]) for n in range(1, 5) for at in range(len(tokens) - n + 1)
+        )
         for tokens in (list(output), list(reference))
     )
     most = max(found.total(), wanted.total())
@@ -26,7 +30,9 @@ def gleu(output: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
 
 
 @torch.no_grad()
-def sample(model: nn.Module, source: Tensor, lengths: Tensor, bos: int, eos: int, limit: int, count: int) -> Tensor:
+def sample(
+    model: nn.Module, source: Tensor, lengths: Tensor, bos: int, eos: int, limit: int, count: int
+) -> Tensor:
     """`count` outputs of each row, drawn token by token: (B M) T, <eos> behind each that ended and behind nothing else."""
     rows = torch.arange(len(source), device=source.device).repeat_interleave(count)
     state = model.start(source, lengths).reorder(rows)  # type: ignore[operator]
@@ -65,7 +71,9 @@ class Reward:
         plain, limit = getattr(model, "module", model), batch.target.shape[1] + BEYOND
         drawn = sample(plain, source, lengths, self.bos, self.eos, limit, self.samples)
         ends = (drawn == self.eos).cumsum(1)
-        real = (ends == 0) | ((ends == 1) & (drawn == self.eos))  # what was drawn: all up to the first <eos>
+        real = (ends == 0) | (
+            (ends == 1) & (drawn == self.eos)
+        )  # what was drawn: all up to the first <eos>
         rewards = self.rewards(drawn, real, batch).to(source.device)
         # the references and the outputs in one pass
         width = max(drawn.shape[1], read.shape[1])
@@ -78,19 +86,33 @@ class Reward:
         if left.samples:
             wrong = "training.reward draws outputs, and model.normalize=hard draws positions, which would not learn by it"
             raise SaccadeError(f"{wrong}; leave one of them out")
-        known, own = logits[: len(source), : read.shape[1]], logits[len(source) :, : drawn.shape[1]].float()
+        known, own = (
+            logits[: len(source), : read.shape[1]],
+            logits[len(source) :, : drawn.shape[1]].float(),
+        )
         log_probs = own.log_softmax(-1).gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
         log_probs = log_probs.masked_fill(~real, 0.0).sum(1).view(-1, self.samples)
         # divided by samples − 1: the mean has the output itself in it, and so the expectation is that of the whole reward
         gained = ((rewards - rewards.mean(1, keepdim=True)) * log_probs).sum() / (self.samples - 1)
         counts = torch.cat([(batch.target != batch.ignore).sum(1), real.sum(1)])
-        costs = left.total(counts) * (batch.tokens / int(counts.sum()))  # as many as references alone would leave
-        return self.likelihood * (token_loss(known, batch.target, batch.ignore, self.smoothing) + costs) - gained
+        costs = left.total(counts) * (
+            batch.tokens / int(counts.sum())
+        )  # as many as references alone would leave
+        return (
+            self.likelihood
+            * (token_loss(known, batch.target, batch.ignore, self.smoothing) + costs)
+            - gained
+        )
 
     def rewards(self, drawn: Tensor, real: Tensor, batch: Batch) -> Tensor:
         """B M"""
-        outputs = [[token for token in row if token != self.eos] for row in drawn.masked_fill(~real, self.eos).tolist()]
-        wanted = [[t for t in row if t not in (self.eos, batch.ignore)] for row in batch.target.tolist()]
+        outputs = [
+            [token for token in row if token != self.eos]
+            for row in drawn.masked_fill(~real, self.eos).tolist()
+        ]
+        wanted = [
+            [t for t in row if t not in (self.eos, batch.ignore)] for row in batch.target.tolist()
+        ]
         found = [gleu(output, wanted[n // self.samples]) for n, output in enumerate(outputs)]
         return torch.tensor(found).view(len(wanted), self.samples)
 

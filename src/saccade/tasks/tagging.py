@@ -37,14 +37,18 @@ class Tagging(LabelTask):
     command: ClassVar[str] = "tag {model} your.conllu"
     method: ClassVar[str] = 'm.tag("your sentence")'
 
-    usual: Sequence[int] = ()  # of each token of a vocabulary of words, the tag that it has most often in training
+    usual: Sequence[
+        int
+    ] = ()  # of each token of a vocabulary of words, the tag that it has most often in training
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.column,)
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None) -> Self:
+    def learn(
+        cls, recipe: Recipe, train: Sequence[Sentence], given: Vocabulary | None = None
+    ) -> Self:
         made = super().learn(recipe, train, given)
         if made.text.kind == "words":
             counts: dict[int, Counter[int]] = defaultdict(Counter)
@@ -59,7 +63,10 @@ class Tagging(LabelTask):
         made = super().restore(recipe, tokens)
         made.usual = tokens.get("usual", ())
         known = range(len(made.labels))
-        if made.usual and (len(made.usual) != len(made.text) or not all(type(tag) is int and tag in known for tag in made.usual)):
+        if made.usual and (
+            len(made.usual) != len(made.text)
+            or not all(type(tag) is int and tag in known for tag in made.usual)
+        ):
             raise TypeError("usual tags must be numbers of labels, one per token")
         return made
 
@@ -69,7 +76,11 @@ class Tagging(LabelTask):
     @property
     def split(self) -> str:
         """How raw text becomes words such as the model knows: at `space`, or as `words` where punctuation was by itself in training."""
-        return SPLITS[self.text.kind != "words" or self.text.id(".") != self.text.unk or self.text.id(",") != self.text.unk]
+        return SPLITS[
+            self.text.kind != "words"
+            or self.text.id(".") != self.text.unk
+            or self.text.id(",") != self.text.unk
+        ]
 
     def words(self, text: str, split: str = "") -> tuple[str, ...]:
         """The words of a raw text, split at spaces or as in the training data, unless asked for one of `SPLITS`."""
@@ -80,25 +91,46 @@ class Tagging(LabelTask):
 
     def numbers(self, examples: Sequence[Sentence]) -> list[Numbered]:
         """Sentences as rows of tokens, their tags and line, and the position of each word's first token."""
-        words = {word: n for n, word in enumerate(dict.fromkeys(word for one in examples for word in one.words))}
+        words = {
+            word: n
+            for n, word in enumerate(dict.fromkeys(word for one in examples for word in one.words))
+        }
         pieces = self.text.encode_ids(list(words))
-        return [self.number(one, [pieces[words[word]] or [self.text.unk] for word in one.words]) for one in examples]
+        return [
+            self.number(one, [pieces[words[word]] or [self.text.unk] for word in one.words])
+            for one in examples
+        ]
 
     def number(self, one: Sentence, pieces: list[list[int]]) -> Numbered:
         if self.text.kind == "words":
             pieces = [ids[:1] for ids in pieces]  # a word with a space in it stays one word
-        spelled = [word if n == 0 else "" for word, ids in zip(one.words, pieces, strict=True) for n in range(len(ids))]
+        spelled = [
+            word if n == 0 else ""
+            for word, ids in zip(one.words, pieces, strict=True)
+            for n in range(len(ids))
+        ]
         rows = make_rows([id for ids in pieces for id in ids], spelled, self.reads_bytes)
         sizes = [len(ids) for ids in pieces]
         tree = token_tree(one, sizes) if self.needs_relation else None
-        return Numbered(rows, self.label_numbers(one, len(sizes)), one.line, [0, *accumulate(sizes[:-1])], tree)
+        return Numbered(
+            rows, self.label_numbers(one, len(sizes)), one.line, [0, *accumulate(sizes[:-1])], tree
+        )
 
-    def work(self, recipe: Recipe, train: Sequence[Sentence], dev: Sequence[Sentence], device: torch.device) -> ExampleWork:
+    def work(
+        self,
+        recipe: Recipe,
+        train: Sequence[Sentence],
+        dev: Sequence[Sentence],
+        device: torch.device,
+    ) -> ExampleWork:
         """Where the model needs trees, sentences without one are counted and left out, as other bad examples are."""
         if not self.needs_relation or recipe.data.strict:
             return super().work(recipe, train, dev, device)
         skipped, data = Skipped(), recipe.data
-        kept = with_trees(train, data.train, skipped), with_trees(dev, data.dev or data.train, skipped)
+        kept = (
+            with_trees(train, data.train, skipped),
+            with_trees(dev, data.dev or data.train, skipped),
+        )
         work = super().work(recipe, *kept, device)
         skipped.merge(work.skipped)
         work.skipped = skipped
@@ -113,10 +145,20 @@ class Tagging(LabelTask):
         depth = torch.zeros(len(trees), tokens.shape[1], dtype=torch.long)
         for n, (square, row) in enumerate(trees):
             relation[n, : len(square), : len(square)], depth[n, : len(row)] = square, row
-        tokens, lengths, at, target, *more = on(device, tokens, lengths, at, target, *([relation, depth] if trees else []))
-        return Batch((tokens, lengths, at, *more), target, UNLABELED, int(words.sum()), [one.line for one in numbers])
+        tokens, lengths, at, target, *more = on(
+            device, tokens, lengths, at, target, *([relation, depth] if trees else [])
+        )
+        return Batch(
+            (tokens, lengths, at, *more),
+            target,
+            UNLABELED,
+            int(words.sum()),
+            [one.line for one in numbers],
+        )
 
-    def evaluate(self, model: nn.Module, examples: Sequence[Sentence], confusion: bool | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Sentence], confusion: bool | None = None
+    ) -> dict[str, Any]:
         """Accuracy over all words, and over those that the vocabulary lacks, which a model knows by their bytes and neighbors alone; that of
         the tag that each word has most often in training (`usual_accuracy`); precision, recall and F1 of each tag."""
         self.check_labeled(examples, more=" to compare with, or use `tag`")
@@ -145,12 +187,14 @@ class Tagging(LabelTask):
         """Reads a sentence; its tokens, and the words' tags."""
         sentence = Sentence(self.words(text), None, 1)
         pieces = self.text.labels(row[0] for row in self.numbers([sentence])[0].rows)
-        return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(self.tag(model, [sentence])[0])
+        return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(
+            self.tag(model, [sentence])[0]
+        )
 
 
 def usual_of(counts: dict[int, Counter[int]], size: int) -> list[int]:
     """Of each of `size` tokens the tag that it has most often; one that was never seen has the most frequent tag of all."""
-    most = lambda found: min(found, key=lambda tag: (-found[tag], tag))  # noqa: E731
+    most = lambda found: min(found, key=lambda tag: (-found[tag], tag))
     commonest = most(sum(counts.values(), Counter[int]()))
     return [most(counts[id]) if id in counts else commonest for id in range(size)]
 
@@ -163,7 +207,10 @@ def token_tree(one: Sentence, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
         raise WrongExample(fault[1])
     assert one.heads is not None
     word = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    steps, depths = tree_distances([one.heads], signed=True)[0].short(), tree_depths([one.heads])[0].short()
+    steps, depths = (
+        tree_distances([one.heads], signed=True)[0].short(),
+        tree_depths([one.heads])[0].short(),
+    )
     return steps[word][:, word], depths[word]
 
 

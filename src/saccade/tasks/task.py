@@ -45,23 +45,37 @@ class Task:
 
     needs: type[Any]  # the kind of model it is built on
     reads: Vocabulary | None = None  # of its input, where that is text
-    measures: ClassVar[dict[str, bool]] = {"loss": False}  # the metrics of an evaluation, and whether higher is better
-    options: ClassVar[dict[str, Callable[[Any], object]]] = {}  # what `evaluate` can be asked for, with a check of each value
+    measures: ClassVar[dict[str, bool]] = {
+        "loss": False
+    }  # the metrics of an evaluation, and whether higher is better
+    options: ClassVar[
+        dict[str, Callable[[Any], object]]
+    ] = {}  # what `evaluate` can be asked for, with a check of each value
     data: ClassVar[Kind]  # what its examples are
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
     method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
-    learn: ClassVar[Callable[..., Task]]  # from a recipe, training examples, and the vocabulary that a first model brings
+    learn: ClassVar[
+        Callable[..., Task]
+    ]  # from a recipe, training examples, and the vocabulary that a first model brings
     restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
     tokens: Callable[[], dict[str, Any]]  # all that was learned from the examples, as JSON values
-    texts: Callable[..., dict[str, tuple[Vocabulary, list[str]]]]  # of examples: the name, vocabulary and lines of each side
+    texts: Callable[
+        ..., dict[str, tuple[Vocabulary, list[str]]]
+    ]  # of examples: the name, vocabulary and lines of each side
     build: Callable[[Builder], nn.Module]  # a fresh model
-    work: Callable[[Recipe, Sequence[Any], Sequence[Any], torch.device], Work]  # what the training loop asks for
-    evaluate: Callable[..., dict[str, Any]]  # metrics of a model on examples, for people; may take the `options`
+    work: Callable[
+        [Recipe, Sequence[Any], Sequence[Any], torch.device], Work
+    ]  # what the training loop asks for
+    evaluate: Callable[
+        ..., dict[str, Any]
+    ]  # metrics of a model on examples, for people; may take the `options`
 
     @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
         """The examples of files, a dataset or a generated corpus; the first bad line is an error, unless `skipped` counts them."""
-        return read(cls.data, where, recipe.data.options(where), *cls.reading(recipe), skipped=skipped)
+        return read(
+            cls.data, where, recipe.data.options(where), *cls.reading(recipe), skipped=skipped
+        )
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
@@ -82,17 +96,33 @@ class Task:
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
         """Split the examples into training examples and a held-out `share`, the same for every seed, since models of several seeds are compared.
         A share of 0 means 5 %, but at least 50 examples or a third of them: fewer are too noisy to choose a model."""
-        count = round((share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3))) * len(examples)) or 1
+        count = (
+            round(
+                (share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3)))
+                * len(examples)
+            )
+            or 1
+        )
         if len(examples) < 2:
-            raise SaccadeError("there is one training example and no data.dev; give more examples, or a dev set")
-        chosen = set(np.argsort(np.random.PCG64([0, 1]).random_raw(len(examples)), kind="stable")[:count].tolist())
-        return [one for n, one in enumerate(examples) if n not in chosen], [examples[n] for n in sorted(chosen)]
+            raise SaccadeError(
+                "there is one training example and no data.dev; give more examples, or a dev set"
+            )
+        chosen = set(
+            np.argsort(np.random.PCG64([0, 1]).random_raw(len(examples)), kind="stable")[
+                :count
+            ].tolist()
+        )
+        return [one for n, one in enumerate(examples) if n not in chosen], [
+            examples[n] for n in sorted(chosen)
+        ]
 
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
         """A model for a task that has learned nothing yet, from which the settings it uses are known."""
         tiny = Vocabulary.train(["a"], "words").to_json()
-        return cls.restore(recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}).build(builder)
+        return cls.restore(
+            recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}
+        ).build(builder)
 
     def per_example(self, model: nn.Module, examples: Sequence[Any], **options: Any) -> Each:
         """What the metrics of `evaluate` with these options add up from, so that two models can be compared example by example."""
@@ -110,8 +140,12 @@ class ExampleTask(Task):
     """A task whose examples are sequences of their own, not cut from a stream."""
 
     numbers: Callable[[Sequence[Any]], list[Any]]  # each example as token numbers, with its `line`
-    size: Callable[[Any], tuple[int, int]]  # how many tokens of a numbered example are read, and how many generated
-    batch: Callable[..., Batch]  # of numbered examples, on a device; lengths are rounded up to a multiple
+    size: Callable[
+        [Any], tuple[int, int]
+    ]  # how many tokens of a numbered example are read, and how many generated
+    batch: Callable[
+        ..., Batch
+    ]  # of numbered examples, on a device; lengths are rounded up to a multiple
     worker: ClassVar[type[ExampleWork]]  # what its training is made of
 
     def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
@@ -126,44 +160,70 @@ class ExampleTask(Task):
             to = f", rounded up to multiples of {multiple}" if multiple > 1 else ""
             what = f"{has.format(' + '.join(str(size) for size in sizes if size))}{to}, more than a batch may hold"
             kind = f"of more tokens than a batch holds (training.tokens={tokens})"
-            return kind, f"{what} (training.tokens={tokens}); raise training.tokens or remove the line"
+            return (
+                kind,
+                f"{what} (training.tokens={tokens}); raise training.tokens or remove the line",
+            )
         return None
 
-    def batches(self, numbers: Sequence[Any], device: torch.device, budget: int) -> Iterator[tuple[list[int], Batch]]:
+    def batches(
+        self, numbers: Sequence[Any], device: torch.device, budget: int
+    ) -> Iterator[tuple[list[int], Batch]]:
         """Batches of numbered examples of similar lengths, with their indices."""
         sizes = [self.size(example) for example in numbers]
         for indices in Plans(sizes, max(budget, *map(sum, sizes), 1))(0, 0):
             yield indices, self.batch([numbers[n] for n in indices], device)
 
     @torch.no_grad()
-    def metrics(self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192) -> dict[str, float]:
-        total, tokens = sum_loss(model, (batch for _, batch in self.batches(numbers, device_of(model), budget)))
+    def metrics(
+        self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192
+    ) -> dict[str, float]:
+        total, tokens = sum_loss(
+            model, (batch for _, batch in self.batches(numbers, device_of(model), budget))
+        )
         return {"loss": total / max(tokens, 1)}
 
-    def work(self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> Work:
+    def work(
+        self, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device
+    ) -> Work:
         return self.worker(self, recipe, train, dev, device)
 
 
 class ExampleWork(Work):
     """The work of any task with examples: batches of similar lengths, metrics on the dev set."""
 
-    def __init__(self, task: ExampleTask, recipe: Recipe, train: Sequence[Any], dev: Sequence[Any], device: torch.device) -> None:
+    def __init__(
+        self,
+        task: ExampleTask,
+        recipe: Recipe,
+        train: Sequence[Any],
+        dev: Sequence[Any],
+        device: torch.device,
+    ) -> None:
         if not recipe.training.round_to:
             rounding = ROUNDED if device.type == "cuda" and recipe.task not in WORDLESS else 1
             recipe = replace(recipe, training=replace(recipe.training, round_to=rounding))
         self.task, self.device, self.measures = task, device, tuple(task.measures)
-        self.tokens, self.smoothing, self.seed = recipe.training.tokens, recipe.training.smoothing, recipe.seed
+        self.tokens, self.smoothing, self.seed = (
+            recipe.training.tokens,
+            recipe.training.smoothing,
+            recipe.seed,
+        )
         self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
         self.doubly_stochastic = recipe.training.doubly_stochastic
         if self.doubly_stochastic:
-            self.notes = ("training.doubly_stochastic: attention to the source runs on the backend eager, which has its weights",)
+            self.notes = (
+                "training.doubly_stochastic: attention to the source runs on the backend eager, which has its weights",
+            )
         self.skipped = Skipped()
         self.examples = self.fitting(task.numbers(train), recipe)
         try:
             self.dev = task.numbers(dev)
         except WrongExample as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
-        if not recipe.data.dev and not recipe.data.strict:  # held out of the training data, where such examples are skipped
+        if (
+            not recipe.data.dev and not recipe.data.strict
+        ):  # held out of the training data, where such examples are skipped
             self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
         self.dev_share = len(self.dev) / max(len(self.examples), 1)
         self.lengths = [task.size(example) for example in self.examples]
@@ -172,11 +232,19 @@ class ExampleWork(Work):
     def fitting(self, numbers: list[Any], recipe: Recipe, least: float = 0.5) -> list[Any]:
         """The examples that training can use, at least this share; the others are counted, or in a strict recipe refused."""
         reasons = [self.task.misfit(example, recipe) for example in numbers]
-        wrong = [(example, reason) for example, reason in zip(numbers, reasons, strict=True) if reason is not None]
+        wrong = [
+            (example, reason)
+            for example, reason in zip(numbers, reasons, strict=True)
+            if reason is not None
+        ]
         if wrong and recipe.data.strict:
             raise SaccadeError(wrong[0][1][1])
-        if wrong and len(numbers) - len(wrong) < (1 if recipe.data.max_length and least else least * len(numbers)):
-            raise SaccadeError(f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}")
+        if wrong and len(numbers) - len(wrong) < (
+            1 if recipe.data.max_length and least else least * len(numbers)
+        ):
+            raise SaccadeError(
+                f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}"
+            )
         for example, (kind, _) in wrong:
             self.skipped.add(recipe.data.train, kind, file_of(example) or example.line)
         return [example for example, reason in zip(numbers, reasons, strict=True) if reason is None]
@@ -235,18 +303,26 @@ def with_separator(body: Encoder, text: Vocabulary) -> tuple[Encoder, int | None
 
     def number(piece: str) -> int | None:
         ids = text.encode_ids([piece])[0]
-        sketched = torch.empty(0).device.type == "meta"  # with a vocabulary that has learned nothing
+        sketched = (
+            torch.empty(0).device.type == "meta"
+        )  # with a vocabulary that has learned nothing
         return ids[0] if len(ids) == 1 and (sketched or ids[0] != text.unk) else None
 
     return body, body.separate(number)
 
 
-def learn_vocabulary(recipe: Recipe, lines: Iterable[str], given: Vocabulary | None = None) -> Vocabulary:
+def learn_vocabulary(
+    recipe: Recipe, lines: Iterable[str], given: Vocabulary | None = None
+) -> Vocabulary:
     """The given vocabulary, or one by the recipe's settings."""
     how = recipe.vocabulary
-    return given or Vocabulary.train(lines, how.kind, how.size, how.split, how.lowercase, how.min_count)
+    return given or Vocabulary.train(
+        lines, how.kind, how.size, how.split, how.lowercase, how.min_count
+    )
 
 
 def from_tokens(tokens: dict[str, Any], *names: str) -> Vocabulary:
     """The first of these vocabularies that is there."""
-    return Vocabulary.from_json(next(tokens[name] for name in names if name in tokens or name == names[-1]))
+    return Vocabulary.from_json(
+        next(tokens[name] for name in names if name in tokens or name == names[-1])
+    )

@@ -25,7 +25,9 @@ from .text_to_text import TextToText
 from .translation import Pairs, PairWork, Scores, WorkWithBleu
 
 
-@table.add("text-autoencoding", paper="Sutskever et al. 2014; Vincent et al. 2008; Lample et al. 2018")
+@table.add(
+    "text-autoencoding", paper="Sutskever et al. 2014; Vincent et al. 2008; Lample et al. 2018"
+)
 class TextAutoencoding(TextToText):
     """A text again from `autoencoding.latent` numbers; with `autoencoding.drop` or `.shuffle` the text from one with words lost or moved."""
 
@@ -37,10 +39,19 @@ class TextAutoencoding(TextToText):
     @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Pair]:
         """Pairs of what is read and the text: the same text always gets the same noise."""
-        return [replace(one, source=noisy(one.target, recipe.autoencoding)) for one in super().read(recipe, where, skipped)]
+        return [
+            replace(one, source=noisy(one.target, recipe.autoencoding))
+            for one in super().read(recipe, where, skipped)
+        ]
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None, target: Vocabulary | None = None) -> Self:
+    def learn(
+        cls,
+        recipe: Recipe,
+        train: Pairs,
+        given: Vocabulary | None = None,
+        target: Vocabulary | None = None,
+    ) -> Self:
         words = learn_vocabulary(recipe, (pair.target for pair in train), given)
         return cls(words, words).by(recipe)
 
@@ -55,7 +66,9 @@ class TextAutoencoding(TextToText):
     def build(self, builder: Builder) -> nn.Module:
         return builder.make(TextAutoencoder, len(self.source), self.how.latent)
 
-    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
+    def score(
+        self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a"
+    ) -> Scores:
         """Exact matches and BLEU; the same of what the next text's latent gives, a control; and with noise, of what was read."""
         found = super().score(outputs, pairs, moses, tokenizer)
         controls = {"other_text": [*outputs[1:], *outputs[:1]]}
@@ -70,7 +83,10 @@ class TextAutoencoding(TextToText):
     def encode(self, model: nn.Module, texts: Sequence[str], budget: int = 256) -> Tensor:
         """The latent of each text: B L."""
         assert isinstance(model, TextAutoencoder)
-        found, rows = list[Tensor](), [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
+        found, rows = (
+            list[Tensor](),
+            [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))],
+        )
         for at in range(0, len(rows), budget):
             source, lengths = on(device_of(model), *pad(rows[at : at + budget], self.source.pad))
             found.append(model.eval().latent(source, lengths).float().cpu())
@@ -84,7 +100,13 @@ class TextAutoencoding(TextToText):
         search = searcher()(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
         which = torch.arange(len(latent), device=device).unsqueeze(1)
         limits = [self.lengths.longest + 10] * len(latent)
-        found = decode(FromLatent(model.eval(), latent.to(device)), which, torch.ones_like(which[:, 0]), search, limits)
+        found = decode(
+            FromLatent(model.eval(), latent.to(device)),
+            which,
+            torch.ones_like(which[:, 0]),
+            search,
+            limits,
+        )
         return [words.decode(one[0].tokens, keep_unknown=True) for one in found]
 
 
@@ -108,7 +130,9 @@ class TextAutoencodingWork(PairWork):
     task: TextAutoencoding
 
     def __init__(self, task: TextAutoencoding, recipe: Recipe, train: Pairs, *given: Any) -> None:
-        super().__init__(task, recipe, [replace(pair, source=pair.target) for pair in train], *given)
+        super().__init__(
+            task, recipe, [replace(pair, source=pair.target) for pair in train], *given
+        )
 
     def batch(self, plan: list[int]) -> Batch:
         how = self.task.how
@@ -136,6 +160,12 @@ def noisy(text: str, how: AutoencodingRecipe, salt: bytes = b"") -> str:
         return text
     chance = np.random.default_rng(list(hashlib.sha256(salt + text.encode()).digest()))
     words = text.split()
-    kept = [word for word, draw in zip(words, chance.random(len(words)), strict=True) if draw >= how.drop] or words[:1]
-    order = np.argsort(np.arange(len(kept)) + chance.uniform(0, how.shuffle + 1, len(kept)), kind="stable")
+    kept = [
+        word
+        for word, draw in zip(words, chance.random(len(words)), strict=True)
+        if draw >= how.drop
+    ] or words[:1]
+    order = np.argsort(
+        np.arange(len(kept)) + chance.uniform(0, how.shuffle + 1, len(kept)), kind="stable"
+    )
     return " ".join(kept[n] for n in order)

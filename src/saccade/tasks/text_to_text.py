@@ -36,9 +36,17 @@ class TextToText(Translation):
         return examples[: len(train)], examples[len(train) :]
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None, target: Vocabulary | None = None) -> Self:
+    def learn(
+        cls,
+        recipe: Recipe,
+        train: Pairs,
+        given: Vocabulary | None = None,
+        target: Vocabulary | None = None,
+    ) -> Self:
         made = super().learn(recipe, train, given, target).judged_by(recipe)
-        score_all(made.metrics_of_texts, ["a"], [Pair("a", "a")])  # a missing package shows now, not after the training
+        score_all(
+            made.metrics_of_texts, ["a"], [Pair("a", "a")]
+        )  # a missing package shows now, not after the training
         return made
 
     @classmethod
@@ -49,8 +57,13 @@ class TextToText(Translation):
         self.metrics_of_texts = (Exact(), *chosen(recipe.data.metrics))
         return self
 
-    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
-        return {**score_all(self.metrics_of_texts, outputs, pairs), **super().score(outputs, pairs, moses, tokenizer)}
+    def score(
+        self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a"
+    ) -> Scores:
+        return {
+            **score_all(self.metrics_of_texts, outputs, pairs),
+            **super().score(outputs, pairs, moses, tokenizer),
+        }
 
     def per_example(self, model: nn.Module, examples: Pairs, *given: Any, **options: Any) -> Each:
         each = super().per_example(model, examples, *given, **options)
@@ -58,21 +71,35 @@ class TextToText(Translation):
         return Each(each.rows, {**each.sums, **all_sums(self.metrics_of_texts, outputs, examples)})
 
     def evaluate(
-        self, model: nn.Module, pairs: Pairs, *given: Any, controls: Pairs | None = None, **options: Any
+        self,
+        model: nn.Module,
+        pairs: Pairs,
+        *given: Any,
+        controls: Pairs | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         """The metrics of translation, exact matches, perplexity and what `data.metrics` names; those of controls, given the training pairs."""
         found = super().evaluate(model, pairs, *given, **options)
         found["perplexity"] = exp(found["loss"])
         if controls is not None:
-            search = {name: value for name, value in options.items() if name in ("beam", "max_length", "length_penalty")}
+            search = {
+                name: value
+                for name, value in options.items()
+                if name in ("beam", "max_length", "length_penalty")
+            }
             found |= self.judge_controls(model, pairs, controls, search)
         return found
 
-    def judge_controls(self, model: nn.Module, pairs: Pairs, train: Pairs, search: dict[str, Any]) -> dict[str, float]:
+    def judge_controls(
+        self, model: nn.Module, pairs: Pairs, train: Pairs, search: dict[str, Any]
+    ) -> dict[str, float]:
         """The metrics of three kinds of controls: outputs made by rules (see `metrics`), those of the model when it reads another example's
         source (`other_source`), and the perplexity of a model of token frequencies (`unigram`)."""
         half = len(pairs) // 2
-        moved = [Pair(far.source, one.target, one.line) for one, far in zip(pairs, [*pairs[half:], *pairs[:half]], strict=True)]
+        moved = [
+            Pair(far.source, one.target, one.line)
+            for one, far in zip(pairs, [*pairs[half:], *pairs[:half]], strict=True)
+        ]
         texts = {"other_source": self.outputs(model, moved, **search)[0]}
         for metric in self.metrics_of_texts[1:] or self.metrics_of_texts:
             texts |= metric.controls(train, pairs)
@@ -81,6 +108,13 @@ class TextToText(Translation):
             for control, outputs in texts.items()
             for name, value in score_all(self.metrics_of_texts, outputs, pairs).items()
         }
-        known, asked = (self.target.encode_ids([one.target for one in side]) for side in (train, pairs))
-        found["perplexity_unigram"] = exp(unigram_loss(known, asked, len(self.target), self.target.eos))
-        return {**found, "perplexity_other_source": exp(self.metrics(model, self.numbers(moved))["loss"])}
+        known, asked = (
+            self.target.encode_ids([one.target for one in side]) for side in (train, pairs)
+        )
+        found["perplexity_unigram"] = exp(
+            unigram_loss(known, asked, len(self.target), self.target.eos)
+        )
+        return {
+            **found,
+            "perplexity_other_source": exp(self.metrics(model, self.numbers(moved))["loss"]),
+        }

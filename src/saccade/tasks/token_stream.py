@@ -33,10 +33,25 @@ class Stream:
     """Documents one after another as one row of tokens, cut into blocks; the order and the cuts are a function of (seed, epoch)."""
 
     def __init__(
-        self, each: Sequence[NDArray[np.int64]], block: int, several: bool, seed: int, device: torch.device, pad: int = PAD
+        self,
+        each: Sequence[NDArray[np.int64]],
+        block: int,
+        several: bool,
+        seed: int,
+        device: torch.device,
+        pad: int = PAD,
     ) -> None:
-        self.lines: Sequence[int] = range(1, len(each) + 1)  # where documents start in their file, or which they are
-        self.each, self.block, self.several, self.seed, self.device, self.pad = list(each), block, several, seed, device, pad
+        self.lines: Sequence[int] = range(
+            1, len(each) + 1
+        )  # where documents start in their file, or which they are
+        self.each, self.block, self.several, self.seed, self.device, self.pad = (
+            list(each),
+            block,
+            several,
+            seed,
+            device,
+            pad,
+        )
         self._made = -1
         if sum(map(len, self.each)) < 2:
             raise SaccadeError("the text has fewer than two tokens; give more text")
@@ -48,7 +63,9 @@ class Stream:
             return
         order = np.arange(len(self.each))
         if epoch:
-            order = np.argsort(np.random.PCG64([self.seed, epoch, 1]).random_raw(len(self.each)), kind="stable")
+            order = np.argsort(
+                np.random.PCG64([self.seed, epoch, 1]).random_raw(len(self.each)), kind="stable"
+            )
         sizes = [len(self.each[n]) for n in order]
         self.here = np.concatenate([self.each[n] for n in order])
         self.tokens = torch.from_numpy(self.here).to(self.device)
@@ -59,7 +76,11 @@ class Stream:
     def starts(self, epoch: int) -> list[int]:
         """Where the blocks of an epoch begin: every token is asked for once, except those before a first cut drawn for the epoch."""
         last = len(self.tokens) - 1
-        first = int(np.random.PCG64([self.seed, epoch]).random_raw() % self.block) if epoch and last > self.block else 0
+        first = (
+            int(np.random.PCG64([self.seed, epoch]).random_raw() % self.block)
+            if epoch and last > self.block
+            else 0
+        )
         return list(range(first, max(last, 1), self.block))
 
     def blocks(self, starts: Sequence[int], epoch: int) -> Blocks:
@@ -71,10 +92,15 @@ class Stream:
         at, gone = on(self.device, torch.from_numpy(positions), torch.from_numpy(beyond))
         documents = self.documents[at].masked_fill(gone, -1) if self.several else None
         lines = [
-            self.lines[self.numbers[min(start, len(self.here) - 1)]] if self.numbers is not None else start for start in starts
+            self.lines[self.numbers[min(start, len(self.here) - 1)]]
+            if self.numbers is not None
+            else start
+            for start in starts
         ]
         tokens = self.tokens[at].masked_fill(gone, self.pad)
-        return Blocks(tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines)
+        return Blocks(
+            tokens, here, documents, [(self.seed, epoch, int(start)) for start in starts], lines
+        )
 
 
 class StreamWork(Work):
@@ -83,21 +109,37 @@ class StreamWork(Work):
     one_shape = True
 
     def __init__(
-        self, task: LanguageModelling, recipe: Recipe, train: Sequence[Document], dev: Sequence[Document], device: torch.device
+        self,
+        task: LanguageModelling,
+        recipe: Recipe,
+        train: Sequence[Document],
+        dev: Sequence[Document],
+        device: torch.device,
     ) -> None:
         self.measures = tuple(task.measures)
-        self.task, self.smoothing, self.tokens = task, recipe.training.smoothing, recipe.training.tokens
+        self.task, self.smoothing, self.tokens = (
+            task,
+            recipe.training.smoothing,
+            recipe.training.tokens,
+        )
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)
-        self.dev = task.stream(dev, 0, device)  # as `evaluate` draws: one loss, whatever the seed of the training run
+        self.dev = task.stream(
+            dev, 0, device
+        )  # as `evaluate` draws: one loss, whatever the seed of the training run
         self.dev_share = len(self.dev.here) / len(self.stream.here)
 
     def epoch(self, epoch: int) -> Sequence[Plan]:
         """Batches of (epoch, start); epochs are counted from 1 here, so that the first one is shuffled too."""
         self.stream.make(epoch + 1)
         starts = self.stream.starts(epoch + 1)
-        order = np.argsort(np.random.PCG64([self.seed, epoch + 1, 2]).random_raw(len(starts)), kind="stable")
-        return [[(epoch + 1, starts[n]) for n in order[at : at + self.count]] for at in range(0, len(starts), self.count)]
+        order = np.argsort(
+            np.random.PCG64([self.seed, epoch + 1, 2]).random_raw(len(starts)), kind="stable"
+        )
+        return [
+            [(epoch + 1, starts[n]) for n in order[at : at + self.count]]
+            for at in range(0, len(starts), self.count)
+        ]
 
     def padding(self) -> float:
         starts = self.stream.starts(1)
@@ -105,10 +147,14 @@ class StreamWork(Work):
 
     def batch(self, plan: Plan) -> Batch:
         self.stream.make(plan[0][0])
-        return self.task.objective.batch(self.stream.blocks([start for _, start in plan], plan[0][0]))
+        return self.task.objective.batch(
+            self.stream.blocks([start for _, start in plan], plan[0][0])
+        )
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        return self.task.metrics(model, self.dev, self.tokens, rows=16 if len(self.dev.here) > 10_000 else 1)
+        return self.task.metrics(
+            model, self.dev, self.tokens, rows=16 if len(self.dev.here) > 10_000 else 1
+        )
 
 
 class CarriedWork(StreamWork):
@@ -121,7 +167,9 @@ class CarriedWork(StreamWork):
         # What was carried last, for each number of rows: it stays where it is, since a captured update reads and writes it there.
         self.states: dict[int, Tensor] = {}
         self.empty: dict[int, list[tuple[Tensor, ...]]] = {}  # the model's own empty states
-        self.expected: tuple[int, ...] = ()  # where the next blocks begin, if they continue the last ones
+        self.expected: tuple[
+            int, ...
+        ] = ()  # where the next blocks begin, if they continue the last ones
 
     def epoch(self, epoch: int) -> Sequence[Plan]:
         """Row r reads the r-th part of the stream; blocks that make no whole update are left out at either end."""
@@ -130,7 +178,10 @@ class CarriedWork(StreamWork):
         rows = min(self.count, len(starts))
         steps, rest = divmod(len(starts), rows)
         first = int(np.random.PCG64([self.seed, epoch + 1, 3]).random_raw() % (rest + 1))
-        return [[(epoch + 1, starts[first + row * steps + step]) for row in range(rows)] for step in range(steps)]
+        return [
+            [(epoch + 1, starts[first + row * steps + step]) for row in range(rows)]
+            for step in range(steps)
+        ]
 
     def batch(self, plan: Plan) -> Batch:
         """The last input is whether the batch continues where the one made before it ended."""
@@ -143,16 +194,22 @@ class CarriedWork(StreamWork):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         if not isinstance(model, Carrying):
             able = "choose model.family=rnn-decoder or transformer-xl, or xlnet for permutations"
-            raise SaccadeError(f"language.carry is for a model that carries a state; leave it out, or {able}")
+            raise SaccadeError(
+                f"language.carry is for a model that carries a state; leave it out, or {able}"
+            )
         return batch_loss(partial(self.read, model), batch, self.smoothing)  # type: ignore[arg-type]
 
     def read(self, model: Carrying, tokens: Tensor, *more: Any) -> Tensor:
         """The logits of a batch, read from the state carried so far, which becomes the state after it."""
         rows, (*given, continues) = len(tokens), more
         if rows not in self.empty:
-            self.empty[rows] = model.start(tokens[:, :0], torch.zeros(rows, dtype=torch.long)).carried
+            self.empty[rows] = model.start(
+                tokens[:, :0], torch.zeros(rows, dtype=torch.long)
+            ).carried
         widths = [part.shape[-1] for memory in self.empty[rows] for part in memory]
-        state = self.states.setdefault(rows, torch.cat([part for memory in self.empty[rows] for part in memory], -1))
+        state = self.states.setdefault(
+            rows, torch.cat([part for memory in self.empty[rows] for part in memory], -1)
+        )
         # a copy: gradients need it when the state is written over
         parts = iter(torch.where(continues, state, 0).split(widths, -1))
         carried = [tuple(next(parts) for _ in memory) for memory in self.empty[rows]]
@@ -166,4 +223,8 @@ class CarriedWork(StreamWork):
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         self.expected = tuple(tensors["expected"].tolist()) if tensors else ()
-        self.states = {int(rows): state.to(self.stream.device) for rows, state in tensors.items() if rows != "expected"}
+        self.states = {
+            int(rows): state.to(self.stream.device)
+            for rows, state in tensors.items()
+            if rows != "expected"
+        }

@@ -29,7 +29,16 @@ from ..training.work import Work
 from ..views.answers import Aligned, Translated
 from .output_lengths import OutputLengths, check_length
 from .rewards import reward_of
-from .task import Each, ExampleTask, ExampleWork, Task, device_of, from_tokens, learn_vocabulary, table
+from .task import (
+    Each,
+    ExampleTask,
+    ExampleWork,
+    Task,
+    device_of,
+    from_tokens,
+    learn_vocabulary,
+    table,
+)
 from .text_scores import (
     alignment_error_rate,
     bleu_metric,
@@ -44,7 +53,9 @@ from .text_scores import (
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
-Copies = dict[int, tuple[str, int]]  # position in an output → the word that is copied there, and its number in the source
+Copies = dict[
+    int, tuple[str, int]
+]  # position in an output → the word that is copied there, and its number in the source
 
 
 class Numbered(NamedTuple):
@@ -61,9 +72,13 @@ class Translation(ExampleTask):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
     needs, data = Seq2Seq, PAIRS
-    alike: ClassVar[bool] = True  # whether the sides of a pair should be about as long as each other
+    alike: ClassVar[bool] = (
+        True  # whether the sides of a pair should be about as long as each other
+    )
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    workers: ClassVar[tuple[type["PairWork"], type["PairWork"]]]  # without and with BLEU on the dev set
+    workers: ClassVar[
+        tuple[type["PairWork"], type["PairWork"]]
+    ]  # without and with BLEU on the dev set
     options = Task.options | {
         "beam": searcher,
         "max_length": check_length,
@@ -75,7 +90,11 @@ class Translation(ExampleTask):
     }
 
     def __init__(
-        self, source: Vocabulary, target: Vocabulary, tokenize: str = "auto", lengths: OutputLengths | None = None
+        self,
+        source: Vocabulary,
+        target: Vocabulary,
+        tokenize: str = "auto",
+        lengths: OutputLengths | None = None,
     ) -> None:
         """`tokenize` is sacrebleu's tokenizer, where an evaluation is asked for no other."""
         self.source, self.reads, self.target, self.tokenize = source, source, target, tokenize
@@ -87,14 +106,24 @@ class Translation(ExampleTask):
         return [swap(pair) for pair in pairs] if recipe.data.swap else pairs
 
     @classmethod
-    def learn(cls, recipe: Recipe, train: Pairs, given: Vocabulary | None = None, target: Vocabulary | None = None) -> Self:
+    def learn(
+        cls,
+        recipe: Recipe,
+        train: Pairs,
+        given: Vocabulary | None = None,
+        target: Vocabulary | None = None,
+    ) -> Self:
         if given is not None and target is not None:
             return cls(given, target, recipe.data.tokenize)
         sides = ([pair.source for pair in train], [pair.target for pair in train])
         if recipe.vocabulary.joint or given is not None:
             both = learn_vocabulary(recipe, itertools.chain(*sides), given)
             return cls(both, both, recipe.data.tokenize)
-        return cls(learn_vocabulary(recipe, sides[0]), learn_vocabulary(recipe, sides[1]), recipe.data.tokenize)
+        return cls(
+            learn_vocabulary(recipe, sides[0]),
+            learn_vocabulary(recipe, sides[1]),
+            recipe.data.tokenize,
+        )
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -103,7 +132,11 @@ class Translation(ExampleTask):
         return cls(source, target, recipe.data.tokenize, OutputLengths(**tokens.get("outputs", {})))
 
     def tokens(self) -> dict[str, Any]:
-        names = {"joint": self.source} if self.source is self.target else {"source": self.source, "target": self.target}
+        names = (
+            {"joint": self.source}
+            if self.source is self.target
+            else {"source": self.source, "target": self.target}
+        )
         found = {name: vocabulary.to_json() for name, vocabulary in names.items()}
         return found | ({"outputs": asdict(self.lengths)} if self.lengths.longest else {})
 
@@ -114,7 +147,9 @@ class Translation(ExampleTask):
     def build(self, builder: Builder) -> nn.Module:
         model = builder.make(Seq2Seq, len(self.source), len(self.target))
         if self.source is not self.target and model.shares_embedding:
-            raise SaccadeError("model.shared is true, and there are two vocabularies; set vocabulary.joint=true")
+            raise SaccadeError(
+                "model.shared is true, and there are two vocabularies; set vocabulary.joint=true"
+            )
         return model
 
     def work(self, recipe: Recipe, train: Pairs, dev: Pairs, device: torch.device) -> Work:
@@ -130,7 +165,10 @@ class Translation(ExampleTask):
         sources = self.source.encode_ids([pair.source for pair in pairs])
         targets = self.target.encode_ids([pair.target for pair in pairs])
         eos = self.source.eos
-        return [Numbered([*s, eos], t, pair, pair.line) for s, t, pair in zip(sources, targets, pairs, strict=True)]
+        return [
+            Numbered([*s, eos], t, pair, pair.line)
+            for s, t, pair in zip(sources, targets, pairs, strict=True)
+        ]
 
     def size(self, example: Numbered) -> tuple[int, int]:
         return len(example.source), len(example.target) + 1
@@ -139,7 +177,10 @@ class Translation(ExampleTask):
         ratio, texts = recipe.data.max_ratio, (example.pair.source, example.pair.target)
         if self.alike and lopsided((len(example.source) - 1, len(example.target)), texts, ratio):
             what = f"with one side more than {ratio:g} times as long as the other (data.max_ratio)"
-            return what, f"line {example.line} of the training data is a pair {what}; raise it, or remove the line"
+            return (
+                what,
+                f"line {example.line} of the training data is a pair {what}; raise it, or remove the line",
+            )
         return super().misfit(example, recipe)
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
@@ -147,10 +188,18 @@ class Translation(ExampleTask):
         words = self.target
         source, lengths = pad([one.source for one in numbers], self.source.pad, multiple)
         target, sizes = pad([[*one.target, words.eos] for one in numbers], words.pad, multiple)
-        read = target.roll(1, 1).masked_fill(torch.arange(target.shape[1]) >= sizes.unsqueeze(1), words.pad)
+        read = target.roll(1, 1).masked_fill(
+            torch.arange(target.shape[1]) >= sizes.unsqueeze(1), words.pad
+        )
         read[:, 0] = words.bos
         source, lengths, read, target = on(device, source, lengths, read, target)
-        return Batch((source, lengths, read), target, words.pad, int(sizes.sum()), [one.line for one in numbers])
+        return Batch(
+            (source, lengths, read),
+            target,
+            words.pad,
+            int(sizes.sum()),
+            [one.line for one in numbers],
+        )
 
     def translate(
         self,
@@ -166,22 +215,36 @@ class Translation(ExampleTask):
         model.eval()
         words = self.target
         encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
-        order = sorted((n for n in range(len(texts)) if texts[n].strip()), key=lambda n: len(encoded[n]))
+        order = sorted(
+            (n for n in range(len(texts)) if texts[n].strip()), key=lambda n: len(encoded[n])
+        )
         for n in sorted(set(range(len(texts))) - set(order)):
             yield n, Translated("", 0.0, 0.0, [], True, [], texts[n])
         while order:
             # the longest of the next ones decides how many go together
-            count = next((k for k, n in enumerate(order) if k and (k + 1) * len(encoded[n]) > budget), len(order))
+            count = next(
+                (k for k, n in enumerate(order) if k and (k + 1) * len(encoded[n]) > budget),
+                len(order),
+            )
             chosen, order = order[:count], order[count:]
-            source, lengths = on(device_of(model), *pad([encoded[n] for n in chosen], self.source.pad))
+            source, lengths = on(
+                device_of(model), *pad([encoded[n] for n in chosen], self.source.pad)
+            )
             started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
             limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
-            given = [Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0) for n, one in zip(chosen, found, strict=True)]
+            given = [
+                Numbered(encoded[n], one[0].tokens, Pair(texts[n], ""), 0)
+                for n, one in zip(chosen, found, strict=True)
+            ]
             yield from zip(chosen, self.spell(model, given, found, copy_unknown), strict=True)
 
     def spell(
-        self, model: nn.Module, given: Sequence[Numbered], found: Sequence[list[Hypothesis]], copy_unknown: bool = True
+        self,
+        model: nn.Module,
+        given: Sequence[Numbered],
+        found: Sequence[list[Hypothesis]],
+        copy_unknown: bool = True,
     ) -> Iterator[Translated]:
         """What was found for sources, the first of each being their targets, as text."""
         words = self.target
@@ -190,9 +253,21 @@ class Translation(ExampleTask):
             best = hypotheses[0]
             text, *more = (words.decode(each.tokens, keep_unknown=True) for each in hypotheses)
             if copies:
-                text = " ".join(copies[at][0] if at in copies else words.token(id) for at, id in enumerate(best.tokens))
+                text = " ".join(
+                    copies[at][0] if at in copies else words.token(id)
+                    for at, id in enumerate(best.tokens)
+                )
             links = tuple((word, at) for at, (_, word) in copies.items())
-            yield Translated(text, best.log_prob, best.score, best.tokens, best.finished, more, one.pair.source, links)
+            yield Translated(
+                text,
+                best.log_prob,
+                best.score,
+                best.tokens,
+                best.finished,
+                more,
+                one.pair.source,
+                links,
+            )
 
     @torch.no_grad()
     def copy_unknown(self, model: nn.Module, outputs: Sequence[Numbered]) -> list[Copies]:
@@ -201,11 +276,17 @@ class Translation(ExampleTask):
         asked = [n for n, one in enumerate(outputs) if self.target.unk in one.target]
         if self.target.kind != "words" or not asked or not attends(model):
             return words
-        weights = self.source_weights(model, self.batch([outputs[n] for n in asked], device_of(model)))
+        weights = self.source_weights(
+            model, self.batch([outputs[n] for n in asked], device_of(model))
+        )
         for n, rows in zip(asked, weights, strict=True):
             text = outputs[n].pair.source
             source = self.source.encode(text)
-            spelled = source.pieces if self.source.kind == "words" else [text.split()[word] for word in source.words]
+            spelled = (
+                source.pieces
+                if self.source.kind == "words"
+                else [text.split()[word] for word in source.words]
+            )
             for position, id in enumerate(outputs[n].target):
                 if id == self.target.unk and spelled:
                     most = int(rows[position, : len(spelled)].argmax())
@@ -225,16 +306,28 @@ class Translation(ExampleTask):
         or characters on a side without spaces between words (gold links always count words)."""
         model.eval()
         free = [pair for pair in pairs if pair.alignment is None]
-        scripts = unspaced_script(pair.source for pair in free), unspaced_script(pair.target for pair in free)
+        scripts = (
+            unspaced_script(pair.source for pair in free),
+            unspaced_script(pair.target for pair in free),
+        )
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
             for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
-                source, target = self.source.encode(pairs[n].source), self.target.encode(pairs[n].target)
-                weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]  # the last row and column are <eos>
-                found[n] = Aligned(source, target, weights, word_links(weights, source, target, scripts))
+                source, target = (
+                    self.source.encode(pairs[n].source),
+                    self.target.encode(pairs[n].target),
+                )
+                weights = rows[
+                    : len(target.ids) + 1, : len(source.ids) + 1
+                ]  # the last row and column are <eos>
+                found[n] = Aligned(
+                    source, target, weights, word_links(weights, source, target, scripts)
+                )
         return [found[n] for n in range(len(pairs))]
 
-    def score(self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a") -> Scores:
+    def score(
+        self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a"
+    ) -> Scores:
         return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
     def outputs(
@@ -248,8 +341,12 @@ class Translation(ExampleTask):
     ) -> tuple[list[str], int]:
         """The model's own targets, and how many of them were cut at the length limit."""
         search, sources = searcher(beam, length_penalty), [pair.source for pair in pairs]
-        found = dict(self.translate(model, sources, search, max_length=max_length, copy_unknown=copy_unknown))
-        return [found[n].text for n in range(len(pairs))], sum(not one.finished for one in found.values())
+        found = dict(
+            self.translate(model, sources, search, max_length=max_length, copy_unknown=copy_unknown)
+        )
+        return [found[n].text for n in range(len(pairs))], sum(
+            not one.finished for one in found.values()
+        )
 
     def per_example(
         self,
@@ -263,9 +360,17 @@ class Translation(ExampleTask):
         **options: Any,
     ) -> Each:
         outputs, _ = self.outputs(model, examples, beam, max_length, length_penalty, copy_unknown)
-        rows = [(pair.source, pair.target, output) for pair, output in zip(examples, outputs, strict=True)]
+        rows = [
+            (pair.source, pair.target, output)
+            for pair, output in zip(examples, outputs, strict=True)
+        ]
         references = [pair.target for pair in examples]
-        return Each(rows, text_sums(outputs, references, bleu_tokenizer(tokenize or self.tokenize, references)[0]))
+        return Each(
+            rows,
+            text_sums(
+                outputs, references, bleu_tokenizer(tokenize or self.tokenize, references)[0]
+            ),
+        )
 
     def evaluate(
         self,
@@ -283,7 +388,11 @@ class Translation(ExampleTask):
         beside that of the diagonal."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
         outputs, cut = self.outputs(model, pairs, beam, max_length, length_penalty, copy_unknown)
-        found: dict[str, Any] = {"sentences": len(pairs), "beam": beam, **self.score(outputs, pairs, moses, tokenizer)}
+        found: dict[str, Any] = {
+            "sentences": len(pairs),
+            "beam": beam,
+            **self.score(outputs, pairs, moses, tokenizer),
+        }
         if note:
             found["bleu_tokenizer"] = f"{tokenizer} {note}"
         if cut:
@@ -293,7 +402,9 @@ class Translation(ExampleTask):
         if gold and attends(model):
             predicted = [one.links for one in self.align(model, gold)]
             wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
-            diagonal = [diagonal_links(len(pair.source.split()), len(pair.target.split())) for pair in gold]
+            diagonal = [
+                diagonal_links(len(pair.source.split()), len(pair.target.split())) for pair in gold
+            ]
             for name, guess in (("aer", predicted), ("aer_diagonal", diagonal)):
                 found[name] = alignment_error_rate(guess, *zip(*wanted, strict=True))
         if quarters:
@@ -303,7 +414,7 @@ class Translation(ExampleTask):
 
 def swap(pair: Pair) -> Pair:
     """The pair from its target to its source; tags are of the source alone, and go."""
-    turn = lambda links: None if links is None else tuple((j, i) for i, j in links)  # noqa: E731
+    turn = lambda links: None if links is None else tuple((j, i) for i, j in links)
     return Pair(pair.target, pair.source, pair.line, turn(pair.alignment), turn(pair.possible))
 
 

@@ -59,12 +59,16 @@ def linked(to: Sequence[int] | None, size: int) -> Targets:
 
 
 def to_antecedent(one: Sentence) -> Targets:
-    return linked(one.refers, len(one.words)) & np.array([[word.lower() in PRONOUNS] for word in one.words])
+    return linked(one.refers, len(one.words)) & np.array(
+        [[word.lower() in PRONOUNS] for word in one.words]
+    )
 
 
 def to_cue(one: Sentence) -> Targets:
     """The word by which an ambiguous word is understood."""
-    return linked(one.refers, len(one.words)) & ~np.array([[word.lower() in PRONOUNS] for word in one.words])
+    return linked(one.refers, len(one.words)) & ~np.array(
+        [[word.lower() in PRONOUNS] for word in one.words]
+    )
 
 
 def to_names(one: Sentence) -> Targets:
@@ -139,7 +143,9 @@ def score_heads(look: Callable[[str], Document], sentences: Iterable[Sentence]) 
         )
     scored = []
     for (name, head), by in sums.items():
-        shares = {relation: (total[1:] / total[0]).tolist() for relation, total in by.items() if total[0]}
+        shares = {
+            relation: (total[1:] / total[0]).tolist() for relation, total in by.items() if total[0]
+        }
         columns = [{relation: values[n] for relation, values in shares.items()} for n in range(3)]
         scored.append(HeadScore(name, head, *columns))
     return scored
@@ -153,11 +159,15 @@ def between_words(site: Site, words: int) -> tuple[str, NDArray[np.float64]] | N
     return site.name, np.asarray(site.weights, dtype=np.float64)[:, real][:, :, real]
 
 
-def add_up(sums: dict[str, NDArray[np.float64]], weights: NDArray[np.float64], targets: dict[str, Targets]) -> None:
+def add_up(
+    sums: dict[str, NDArray[np.float64]], weights: NDArray[np.float64], targets: dict[str, Targets]
+) -> None:
     """Counts the words that have each relation, those whose greatest weight falls on it, the weight there, and what chance gives."""
     most = weights.argmax(-1)
     for name, wanted in targets.items():
         there = wanted.any(-1)
         hits = wanted[np.arange(len(most)), most] & there
         on_target, share = (weights * wanted).sum(-1)[there].sum(), wanted[there].mean(-1).sum()
-        sums[name] = sums.get(name, np.zeros(4)) + np.array([there.sum(), hits.sum(), on_target, share])
+        sums[name] = sums.get(name, np.zeros(4)) + np.array(
+            [there.sum(), hits.sum(), on_target, share]
+        )

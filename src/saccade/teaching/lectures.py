@@ -56,12 +56,17 @@ class Row:
 
 @lru_cache(maxsize=1)
 def data() -> Any:
-    return yaml.safe_load(files("saccade.teaching").joinpath("lectures.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(
+        files("saccade.teaching").joinpath("lectures.yaml").read_text(encoding="utf-8")
+    )
 
 
 def rows(deck: str | None = None, slide: str | None = None) -> list[Row]:
     """All rows, a deck's, or one slide's by its name or its number in the deck."""
-    found = [Row(**{key.replace("with", "with_"): value for key, value in one.items()}) for one in data()["rows"]]
+    found = [
+        Row(**{key.replace("with", "with_"): value for key, value in one.items()})
+        for one in data()["rows"]
+    ]
     if deck is None:
         return found
     if deck not in data()["decks"]:
@@ -82,18 +87,30 @@ def slips() -> list[dict[str, str]]:
 
 def slip_rows() -> list[list[str]]:
     """The slips as a table with its header."""
-    rows = [[one["deck"], one["slide"], one["says"], one["right"], one["test"] or "nothing to compute"] for one in slips()]
+    rows = [
+        [one["deck"], one["slide"], one["says"], one["right"], one["test"] or "nothing to compute"]
+        for one in slips()
+    ]
     return [["deck", "slide", "the slide says", "right is", "checked by"], *rows]
 
 
 def tiny_words(words: list[str]) -> list[str]:
     """The settings with which the trainings of a command take seconds."""
     recipe = words[1] if words[0] in ("train", "compare") else ""
-    return [one for name, settings in data()["tiny"].items() if recipe.startswith(name) for one in settings]
+    return [
+        one
+        for name, settings in data()["tiny"].items()
+        if recipe.startswith(name)
+        for one in settings
+    ]
 
 
 def build_site(
-    folder: Path, lacking: Callable[[Row], str], prints: Prints, tiny: bool, note: Callable[[str], object]
+    folder: Path,
+    lacking: Callable[[Row], str],
+    prints: Prints,
+    tiny: bool,
+    note: Callable[[str], object],
 ) -> dict[str, Path]:
     """Writes index.html, a page per deck in the lectures' order and the page of slips into a folder; models that rows look at are trained
     there first, and those that are finished are used again."""
@@ -116,14 +133,21 @@ def build_site(
             table.append([row.title, row.shows, row.run, f"not yet: {wrong}" if wrong else "yes"])
         overview.append(Section(f"Deck {deck}: {title}", table=table))
         made[f"{deck}.html"] = folder / f"{deck}.html"
-        write_atomically(folder / f"{deck}.html", report_page(f"Deck {deck}: {title}", sections, pages).encode())
+        write_atomically(
+            folder / f"{deck}.html", report_page(f"Deck {deck}: {title}", sections, pages).encode()
+        )
     made["index.html"], made[f"{SLIPS}.html"] = folder / "index.html", folder / f"{SLIPS}.html"
-    write_atomically(made["index.html"], report_page("The lectures, live", overview, pages).encode())
+    write_atomically(
+        made["index.html"], report_page("The lectures, live", overview, pages).encode()
+    )
     about = "Where a slide slips, what is right, and the test that computes it."
     listed = [
         [*row, test.replace("::test_", ": ").replace("_", " ")] for *row, test in slip_rows()
     ]  # names of tests wrap as words
-    write_atomically(made[f"{SLIPS}.html"], report_page("Slips", [Section("Slips", about, listed)], pages).encode())
+    write_atomically(
+        made[f"{SLIPS}.html"],
+        report_page("Slips", [Section("Slips", about, listed)], pages).encode(),
+    )
     return made
 
 
@@ -142,7 +166,9 @@ def train_models(folder: Path, tiny: bool, note: Callable[[str], object]) -> dic
     return found
 
 
-def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], tiny: bool) -> Section:
+def section_of(
+    row: Row, wrong: str, prints: Prints, models: Mapping[str, str], tiny: bool
+) -> Section:
     """A row's part of a page: its drawing, its live view, or what its command prints."""
     from .. import api
     from ..views.document import Document, Site
@@ -159,19 +185,29 @@ def section_of(row: Row, wrong: str, prints: Prints, models: Mapping[str, str], 
         made.code += f"\n$ {row.page}" if row.page else ""
         lines = prints([word for word in words if word != "--json"]).rstrip().splitlines()
         cut = [f"… {len(lines) - LONGEST} more lines"] if len(lines) > LONGEST else []
-        made.code += "\n\n" + "\n".join(re.sub(r"\s+$", "", line) for line in [*lines[:LONGEST], *cut])
+        made.code += "\n\n" + "\n".join(
+            re.sub(r"\s+$", "", line) for line in [*lines[:LONGEST], *cut]
+        )
     if row.draw:
         what, *names = row.draw.split()
-        options = {key: int(value) for key, _, value in (name.partition("=") for name in names if "=" in name)}
+        options = {
+            key: int(value)
+            for key, _, value in (name.partition("=") for name in names if "=" in name)
+        }
         options |= data()["tiny_draw"].get(what, {}) if tiny else {}
         drawn = drawing.draw(what, [name for name in names if "=" not in name], **options)
         made.text += f"\n\n{drawn.text}"
-        made.picture, made.table = drawn.picture(), drawn.table if len(drawn.table) <= MOST_ROWS else None
+        made.picture, made.table = (
+            drawn.picture(),
+            drawn.table if len(drawn.table) <= MOST_ROWS else None,
+        )
     if row.look:
         made.document = api.show(api.load(models[row.with_], "cpu"), row.look)
         made.text += f"\n\nThe view is of a model by the recipe {data()['runs'][row.with_]}."
     if row.worked is not None:
         worked = worked_sentence(row.worked.split(), False) if row.worked else worked_example(False)
         site = Site("self-attention", worked.tokens, worked.tokens, [worked.weights])
-        made.document = Document(" ".join(worked.tokens), worked.tokens, worked.tokens, [site], "by hand")
+        made.document = Document(
+            " ".join(worked.tokens), worked.tokens, worked.tokens, [site], "by hand"
+        )
     return made

@@ -57,10 +57,14 @@ def store(tensors: Tensors, path: Path) -> None:
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path
+        )
     except SafetensorError as error:
         found = re.search(r"\(os error (\d+)\)", str(error))
-        raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))) from None
+        raise (
+            OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
+        ) from None
     path.chmod(mode)  # the library makes it readable by its owner alone
 
 
@@ -83,10 +87,14 @@ def open_tensors(path: Path) -> Iterator[Any]:
             error
         ):  # torch says so where a file has just gone
             raise
-        raise SaccadeError(f"{path} cannot be read as safetensors ({error}); copy it again") from None
+        raise SaccadeError(
+            f"{path} cannot be read as safetensors ({error}); copy it again"
+        ) from None
 
 
-def check_parameters(sizes: Mapping[str, Sequence[int]], model: Mapping[str, Tensor], path: Path) -> None:
+def check_parameters(
+    sizes: Mapping[str, Sequence[int]], model: Mapping[str, Tensor], path: Path
+) -> None:
     """Raises unless a stored model has the names and sizes of this one."""
     for name in sorted({*sizes, *model}):
         there = tuple(sizes[name]) if name in sizes else "missing"
@@ -113,7 +121,9 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
     wanted = learned(model)
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name): name for name in file.keys()}  # noqa: SIM118
-        check_parameters({name: file.get_slice(own).get_shape() for name, own in stored.items()}, wanted, path)
+        check_parameters(
+            {name: file.get_slice(own).get_shape() for name, own in stored.items()}, wanted, path
+        )
         for name, tensor in wanted.items():
             value = file.get_tensor(stored[name])
             if value.is_complex() or (value.is_floating_point() and not is_sound(value)):
@@ -126,7 +136,9 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
 def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """Fills both from a checkpoint that any number of ranks wrote together."""
     parameters = learned(model)
-    check_parameters({name: size for name, (size, _) in list_parts(folder, MODEL).items()}, parameters, folder)
+    check_parameters(
+        {name: size for name, (size, _) in list_parts(folder, MODEL).items()}, parameters, folder
+    )
     tensors, training = {MODEL + name: tensor.detach() for name, tensor in parameters.items()}, {}
     for key, (size, kind) in list_parts(folder, TRAINING).items():
         like = parameters[key.rpartition("/")[0]].detach() if size else torch.zeros(())
@@ -136,12 +148,20 @@ def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
         set_state(optimizer, parameters, key, value)
 
 
-def set_state(optimizer: Optimizer, parameters: Mapping[str, Tensor], key: str, value: Tensor) -> None:
+def set_state(
+    optimizer: Optimizer, parameters: Mapping[str, Tensor], key: str, value: Tensor
+) -> None:
     """A tensor goes where its parameter is, a number (such as `step`) to every rank, on the CPU unless the optimizer is fused."""
     name, _, state = key.rpartition("/")
     parameter = parameters[name]
-    device = "cpu" if state == "step" and not optimizer.param_groups[0].get("fused") else parameter.device
-    optimizer.state[parameter][state] = divide_like(value, parameter) if value.dim() else value.to(device)
+    device = (
+        "cpu"
+        if state == "step" and not optimizer.param_groups[0].get("fused")
+        else parameter.device
+    )
+    optimizer.state[parameter][state] = (
+        divide_like(value, parameter) if value.dim() else value.to(device)
+    )
 
 
 @dataclass(frozen=True)
@@ -164,9 +184,23 @@ class Progress:
     def checked(self) -> "Progress":
         """Itself, once each value is of its kind: a file may hold anything."""
         counts = ("update", "epoch", "batch", "tokens", "best_update", "worse")
-        wrong = [name for name in counts if type(getattr(self, name)) is not int or not 0 <= getattr(self, name) < 1 << 62]
-        numbers = {**self.metrics, **self.costs, "seconds": self.seconds, "best": self.best or 0.0, "worse": self.worse}
-        wrong += [name for name, value in numbers.items() if isinstance(value, bool) or not -1e300 < value < 1e300]
+        wrong = [
+            name
+            for name in counts
+            if type(getattr(self, name)) is not int or not 0 <= getattr(self, name) < 1 << 62
+        ]
+        numbers = {
+            **self.metrics,
+            **self.costs,
+            "seconds": self.seconds,
+            "best": self.best or 0.0,
+            "worse": self.worse,
+        }
+        wrong += [
+            name
+            for name, value in numbers.items()
+            if isinstance(value, bool) or not -1e300 < value < 1e300
+        ]
         if wrong or type(self.done) is not bool:
             raise ValueError(f"'{[*wrong, 'done'][0]}' is not what saccade writes")
         return self
@@ -190,13 +224,17 @@ class RunFolder:
         if not last.exists():
             return None
         if wrong := broken(last):
-            raise SaccadeError(f"{last} is not an intact checkpoint: {wrong}; remove it to start over")
+            raise SaccadeError(
+                f"{last} is not an intact checkpoint: {wrong}; remove it to start over"
+            )
         try:
             values = json.loads((last / "training.json").read_text(encoding="utf-8"))
             values.setdefault("metrics", values.pop("figures", {}))  # as version 0.1.0 wrote it
             return Progress(**values).checked()
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise SaccadeError(f"{last}/training.json cannot be read ({error}); remove {last} to start over") from None
+            raise SaccadeError(
+                f"{last}/training.json cannot be read ({error}); remove {last} to start over"
+            ) from None
 
     def keep(self, model: nn.Module, update: int, count: int) -> None:
         """Keeps the parameters at an evaluation in `kept/`, and those of the last `count` evaluations alone."""
@@ -208,7 +246,9 @@ class RunFolder:
 
     def kept(self) -> list[Path]:
         return sorted(
-            path for path in (self.path / "kept").glob("*") if re.fullmatch("[0-9]{9,18}", path.name) and path.is_dir()
+            path
+            for path in (self.path / "kept").glob("*")
+            if re.fullmatch("[0-9]{9,18}", path.name) and path.is_dir()
         )  # the oldest first
 
     def forget(self, update: int) -> None:
@@ -223,7 +263,9 @@ class RunFolder:
 
     def mean_kept(self, unlearned: Collection[str] = ()) -> Tensors:
         try:
-            return mean_parameters([load_file(path / "model.safetensors") for path in self.kept()], unlearned)
+            return mean_parameters(
+                [load_file(path / "model.safetensors") for path in self.kept()], unlearned
+            )
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
                 f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True"
@@ -241,22 +283,41 @@ class RunFolder:
                     set_state(optimizer, parameters, key, file.get_tensor(key))
         return load_file(last / CARRIED) if CARRIED in listed(last) else {}
 
-    def save_last(self, kind: str, ranks: Ranks, model: nn.Module, optimizer: Optimizer, at: Progress, carried: Tensors) -> None:
+    def save_last(
+        self,
+        kind: str,
+        ranks: Ranks,
+        model: nn.Module,
+        optimizer: Optimizer,
+        at: Progress,
+        carried: Tensors,
+    ) -> None:
         """A checkpoint in `last/`: `whole`, the same files for any number of ranks, or `sharded`, each rank its part."""
         text = json.dumps(at.__dict__, indent=2) + "\n"
-        writers: dict[str, Writer] = {**self.files, "training.json": lambda path: path.write_text(text, encoding="utf-8")}
+        writers: dict[str, Writer] = {
+            **self.files,
+            "training.json": lambda path: path.write_text(text, encoding="utf-8"),
+        }
         if carried:
             writers[CARRIED] = partial(store, carried)
         size = size_of(learned(model)) + size_of(states(optimizer, model)) + size_of(carried)
         if kind == "whole":
             writers["model.safetensors"] = partial(store, gather(learned(model), ranks.leads))
-            writers["training.safetensors"] = partial(store, gather(states(optimizer, model), ranks.leads))
+            writers["training.safetensors"] = partial(
+                store, gather(states(optimizer, model), ranks.leads)
+            )
             ranks.lead(lambda: write_folder(self.path / "last", writers, size))
             return
         tensors = {MODEL + name: tensor.detach() for name, tensor in learned(model).items()}
-        tensors.update({TRAINING + name: tensor for name, tensor in states(optimizer, model).items()})
-        with ExitStack() as stack:  # rank 0 alone is in the context; the others write into its folder
-            new = Path(ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last", size)))))
+        tensors.update(
+            {TRAINING + name: tensor for name, tensor in states(optimizer, model).items()}
+        )
+        with (
+            ExitStack() as stack
+        ):  # rank 0 alone is in the context; the others write into its folder
+            new = Path(
+                ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last", size))))
+            )
             with library() as checkpoint:
                 checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(new))
             ranks.lead(lambda: write_files(new, writers))
@@ -269,11 +330,25 @@ def convert(run: Path, out: Path) -> None:
     last = verified(run / "last" if (run / "last").is_dir() else run, "checkpoint")
     names = listed(last)
     if METADATA not in names:
-        raise SaccadeError(f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is")
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).exists())):
+        raise SaccadeError(
+            f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is"
+        )
+    if out.exists() and (
+        not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).exists())
+    ):
         raise SaccadeError(f"{out} already exists; choose a new or empty folder with out=…")
-    tensors = {MODEL + name: torch.empty(size, dtype=kind) for name, (size, kind) in list_parts(last, MODEL).items()}
+    tensors = {
+        MODEL + name: torch.empty(size, dtype=kind)
+        for name, (size, kind) in list_parts(last, MODEL).items()
+    }
     load_parts(tensors, last)
-    kept = [name for name in names if name not in (METADATA, "training.json", CARRIED) and not name.endswith(".distcp")]
+    kept = [
+        name
+        for name in names
+        if name not in (METADATA, "training.json", CARRIED) and not name.endswith(".distcp")
+    ]
     writers: dict[str, Writer] = {name: partial(shutil.copyfile, last / name) for name in kept}
-    write_once(out, *model_content(writers, {name.removeprefix(MODEL): one for name, one in tensors.items()}))
+    write_once(
+        out,
+        *model_content(writers, {name.removeprefix(MODEL): one for name, one in tensors.items()}),
+    )

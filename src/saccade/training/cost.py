@@ -36,7 +36,13 @@ class Cost:
     def __str__(self) -> str:
         flops = f"{self.flops_per_update:.2e} FLOPs per update ({self.flops_per_update * self.updates:.2e} in all)"
         least, most = (duration(seconds) for seconds in self.seconds)
-        time = f"at most {least}" if self.at_most else f"about {least}" if least == most else f"{least} to {most}"
+        time = (
+            f"at most {least}"
+            if self.at_most
+            else f"about {least}"
+            if least == most
+            else f"{least} to {most}"
+        )
         return f"{time} here: {self.parameters:,} parameters, {self.updates:,} updates at most, {flops}"
 
     @property
@@ -54,7 +60,9 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 150 else f"{seconds:.0f} s"
 
 
-def measure(model: nn.Module, loss: Callable[[], Tensor], updates: int, batches: int, ranks: Ranks) -> Cost:
+def measure(
+    model: nn.Module, loss: Callable[[], Tensor], updates: int, batches: int, ranks: Ranks
+) -> Cost:
     """Runs forward and backward of a batch, of which an update has so many: once counting, then timing, the best of three."""
     with counter() as counted:
         loss().backward()
@@ -107,7 +115,9 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             return
-        with suppress(OSError):  # Linux alone forgets the highest value; elsewhere it is that of the process so far
+        with suppress(
+            OSError
+        ):  # Linux alone forgets the highest value; elsewhere it is that of the process so far
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.before = highest_memory()
 
@@ -123,15 +133,25 @@ def held(optimizer: torch.optim.Optimizer) -> float:
     divided over ranks, this rank's."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter for parameter in parameters if parameter.requires_grad]
-    states = [state for each in optimizer.state.values() for state in each.values() if isinstance(state, Tensor)]
-    parts = (one.to_local() if hasattr(one, "to_local") else one for one in (*parameters, *gradients, *states))
+    states = [
+        state
+        for each in optimizer.state.values()
+        for state in each.values()
+        if isinstance(state, Tensor)
+    ]
+    parts = (
+        one.to_local() if hasattr(one, "to_local") else one
+        for one in (*parameters, *gradients, *states)
+    )
     return float(sum(part.nbytes for part in parts))
 
 
 def highest_memory() -> float:
     """The most bytes that this process had in memory; 0 where the system does not say."""
     with suppress(OSError):
-        if found := re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii")):
+        if found := re.search(
+            r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii")
+        ):
             return 1024.0 * int(found[1])
     with suppress(ImportError):
         import resource
@@ -148,5 +168,9 @@ def summary(at: Progress, model: nn.Module) -> dict[str, float]:
     if at.costs and at.update:
         each = at.costs["operations_per_update"]
         found |= {"operations_per_update": each, "operations": each * at.update}
-        found["updates_per_second"] = at.update / max(at.seconds - at.costs["seconds_evaluating"], 1e-9)
-    return found | {name: value for name, value in at.costs.items() if name.startswith("peak_memory")}
+        found["updates_per_second"] = at.update / max(
+            at.seconds - at.costs["seconds_evaluating"], 1e-9
+        )
+    return found | {
+        name: value for name, value in at.costs.items() if name.startswith("peak_memory")
+    }

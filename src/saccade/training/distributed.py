@@ -19,8 +19,14 @@ from ..errors import SaccadeError
 from .signals import Stopped
 
 T = TypeVar("T")
-LONGEST = timedelta(hours=2)  # what one rank does while the others wait: an evaluation, a checkpoint
-BEAT, PATIENCE, GRACE = 1.0, 15.0, 5.0  # seconds: between beats, without one until a rank is given up, to leave by itself
+LONGEST = timedelta(
+    hours=2
+)  # what one rank does while the others wait: an evaluation, a checkpoint
+BEAT, PATIENCE, GRACE = (
+    1.0,
+    15.0,
+    5.0,
+)  # seconds: between beats, without one until a rank is given up, to leave by itself
 FINISHED = 1 << 40  # more beats than any rank has
 LOST = (
     "another training process died (killed, or out of memory?), so this one stops; "
@@ -60,7 +66,10 @@ class Ranks:
         longest = max(int(size) for size in sizes)
         texts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.count)]
         dist.all_gather(texts, torch.nn.functional.pad(text, (0, longest - len(text))))
-        return [json.loads(bytes(one[: int(size)].tolist())) for one, size in zip(texts, sizes, strict=True)]
+        return [
+            json.loads(bytes(one[: int(size)].tolist()))
+            for one, size in zip(texts, sizes, strict=True)
+        ]
 
     def total(self, numbers: Sequence[Any]) -> list[Any]:
         """Σ over the ranks, number by number."""
@@ -149,14 +158,18 @@ def rank_here() -> int:
     """This process's rank, 0 when it is alone."""
     number = os.environ.get("RANK", "0")
     if processes() > 1 and not number.isdecimal():
-        raise SaccadeError(f"expected a whole number in the environment variable RANK, got '{number}'; unset it, or use torchrun")
+        raise SaccadeError(
+            f"expected a whole number in the environment variable RANK, got '{number}'; unset it, or use torchrun"
+        )
     return int(number) if processes() > 1 else 0
 
 
 def prints(error: Exception) -> bool:
     """Whether this process prints an error: what all ranks know is printed once on each machine."""
     known = getattr(error, "prints", None)
-    return known if known is not None else processes() < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
+    return (
+        known if known is not None else processes() < 2 or os.environ.get("LOCAL_RANK", "0") == "0"
+    )
 
 
 @contextmanager
@@ -166,9 +179,13 @@ def together(device: torch.device) -> Iterator[Ranks]:
         yield Ranks()
         return
     if dist.is_initialized():
-        raise SaccadeError("a process group is already open, and training opens its own; call destroy_process_group() first")
+        raise SaccadeError(
+            "a process group is already open, and training opens its own; call destroy_process_group() first"
+        )
     if device.type == "cuda":
-        torch.cuda.set_device(own_gpu(device, int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()))
+        torch.cuda.set_device(
+            own_gpu(device, int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count())
+        )
     heart = meet("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size())
@@ -191,16 +208,26 @@ def meet(backend: str) -> Heartbeat:
     try:
         base, rank, count = next(dist.rendezvous("env://"))
         store = dist.PrefixStore(f"saccade/{attempts}/{next(_times)}", base)
-        dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=count, timeout=LONGEST)
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore("group", store),
+            rank=rank,
+            world_size=count,
+            timeout=LONGEST,
+        )
     except (ValueError, RuntimeError) as error:
         why = str(error).split("\n")[0][:200]
-        raise SaccadeError(f"the training processes cannot connect ({why}); start them with torchrun") from None
+        raise SaccadeError(
+            f"the training processes cannot connect ({why}); start them with torchrun"
+        ) from None
     return Heartbeat(store, rank, count)
 
 
 def close(heart: Heartbeat) -> None:
     heart.over.set()
-    with suppress(RuntimeError):  # this rank ends as it should: the others must not wait for its beats
+    with suppress(
+        RuntimeError
+    ):  # this rank ends as it should: the others must not wait for its beats
         heart.store.add(f"beat/{heart.rank}", FINISHED)
     # A gloo group that is freed joins its threads while it holds Python's lock, for which one of them may wait: the process would hang
     # (seen with torch 2.13). So the group is kept until the process ends.
@@ -212,10 +239,14 @@ def close(heart: Heartbeat) -> None:
 def own_gpu(device: torch.device, local: int, there_are: int) -> int:
     """The number of this process's GPU: LOCAL_RANK."""
     if device.index is not None:
-        raise SaccadeError(f"device is '{device}', but each torchrun process uses its own GPU; write device=cuda")
+        raise SaccadeError(
+            f"device is '{device}', but each torchrun process uses its own GPU; write device=cuda"
+        )
     if local >= there_are:
         advice = f"start torchrun with --nproc-per-node {there_are}, or set device=cpu"
-        raise SaccadeError(f"process {local} of this machine (counted from 0) has no GPU, there are {there_are}; {advice}")
+        raise SaccadeError(
+            f"process {local} of this machine (counted from 0) has no GPU, there are {there_are}; {advice}"
+        )
     return local
 
 
@@ -224,7 +255,9 @@ def check_shared(path: Path) -> None:
     until = time.monotonic() + PATIENCE
     while not path.exists():
         if time.monotonic() > until:
-            raise SaccadeError(f"rank {rank_here()} cannot see {path}, which rank 0 wrote; use an out=… that all machines share")
+            raise SaccadeError(
+                f"rank {rank_here()} cannot see {path}, which rank 0 wrote; use an out=… that all machines share"
+            )
         time.sleep(0.1)
 
 

@@ -30,7 +30,9 @@ def counter(lookups: bool = False) -> "FlopCounterMode":
     # PyTorch wraps the method so that its compiler leaves it alone, and loads the compiler for that, which takes seconds
     mode = flop_counter._FlopCounterMode
     mode.__torch_dispatch__ = inspect.unwrap(mode.__torch_dispatch__)  # type: ignore[method-assign]
-    return flop_counter.FlopCounterMode(display=False, custom_mapping=FORMULAS | LOOKUPS if lookups else FORMULAS)
+    return flop_counter.FlopCounterMode(
+        display=False, custom_mapping=FORMULAS | LOOKUPS if lookups else FORMULAS
+    )
 
 
 def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
@@ -71,7 +73,11 @@ def one_hot_bag(table: Shape, tokens: Shape, *_: Any, **__: Any) -> int:
     return one_hot(table, tokens)
 
 
-LOOKUPS = {aten.embedding: one_hot, aten._embedding_bag: one_hot_bag, aten._embedding_bag_forward_only: one_hot_bag}
+LOOKUPS = {
+    aten.embedding: one_hot,
+    aten._embedding_bag: one_hot_bag,
+    aten._embedding_bag_forward_only: one_hot_bag,
+}
 FORMULAS = {
     aten.mv: matrix_and_vector,
     aten.convolution_backward: convolution_backward,

@@ -9,18 +9,49 @@ from typing import Any, Self
 from ..errors import SaccadeError
 from ..files import report_disk, write_atomically
 
-COLUMNS = ("update", "epoch", "seconds", "loss", "learning_rate", "gradient_norm", "tokens", "tokens_per_second")
-OF_TRAINING = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")  # what TensorBoard draws besides the dev metrics
-DIGITS = {"loss": 3, "unigram_loss": 3, "aer": 3, "aer_diagonal": 3, "bits_per_character": 3, "perplexity": 2}
+COLUMNS = (
+    "update",
+    "epoch",
+    "seconds",
+    "loss",
+    "learning_rate",
+    "gradient_norm",
+    "tokens",
+    "tokens_per_second",
+)
+OF_TRAINING = (
+    "loss",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+)  # what TensorBoard draws besides the dev metrics
+DIGITS = {
+    "loss": 3,
+    "unigram_loss": 3,
+    "aer": 3,
+    "aer_diagonal": 3,
+    "bits_per_character": 3,
+    "perplexity": 2,
+}
 
 
 class Logs:
     """Appends rows to all files; rows after update `since` of an interrupted run are dropped first. Only rank 0 `writes`."""
 
     def __init__(
-        self, folder: Path, since: int = 0, writes: bool = True, measures: Sequence[str] = ("loss",), tensorboard: bool = False
+        self,
+        folder: Path,
+        since: int = 0,
+        writes: bool = True,
+        measures: Sequence[str] = ("loss",),
+        tensorboard: bool = False,
     ) -> None:
-        self.csv, self.jsonl, self.writes, self.events = folder / "metrics.csv", folder / "log.jsonl", writes, None
+        self.csv, self.jsonl, self.writes, self.events = (
+            folder / "metrics.csv",
+            folder / "log.jsonl",
+            writes,
+            None,
+        )
         self.columns = [*COLUMNS, *(f"dev_{name}" for name in measures)]
         if not writes:
             return
@@ -30,7 +61,9 @@ class Logs:
         if tensorboard:
             begun = any((folder / "tensorboard").glob("events.*"))
             # from `purge_step` on TensorBoard forgets what the interrupted run wrote
-            self.events = summary_writer()(str(folder / "tensorboard"), purge_step=since + 1 if begun else None)
+            self.events = summary_writer()(
+                str(folder / "tensorboard"), purge_step=since + 1 if begun else None
+            )
             for row in [] if begun else rows:
                 self.draw(row)
 
@@ -45,7 +78,10 @@ class Logs:
         """One event; numbers are rounded to six digits."""
         if not self.writes:
             return
-        row = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in row.items()}
+        row = {
+            name: float(f"{value:.6g}") if isinstance(value, float) else value
+            for name, value in row.items()
+        }
         append(self.jsonl, json.dumps(row) + "\n")
         if any(name.startswith("dev_") and name not in self.columns for name in row):
             self.write_csv(read_rows(self.jsonl))
@@ -56,9 +92,14 @@ class Logs:
     def write_csv(self, rows: Sequence[dict[str, Any]]) -> None:
         """The whole table, with a column for each dev metric that any row has."""
         self.columns += dict.fromkeys(
-            name for row in rows for name in row if name.startswith("dev_") and name not in self.columns
+            name
+            for row in rows
+            for name in row
+            if name.startswith("dev_") and name not in self.columns
         )
-        write_atomically(self.csv, (",".join(self.columns) + "\n" + "".join(map(self.as_csv, rows))).encode())
+        write_atomically(
+            self.csv, (",".join(self.columns) + "\n" + "".join(map(self.as_csv, rows))).encode()
+        )
 
     def as_csv(self, row: dict[str, Any]) -> str:
         """All columns are numbers, so nothing needs quotes."""
@@ -70,13 +111,20 @@ class Logs:
             return
         for name, value in row.items():
             if name in OF_TRAINING or name.startswith("dev_"):
-                tag = f"dev/{name.removeprefix('dev_')}" if name.startswith("dev_") else f"train/{name}"
+                tag = (
+                    f"dev/{name.removeprefix('dev_')}"
+                    if name.startswith("dev_")
+                    else f"train/{name}"
+                )
                 self.events.add_scalar(tag, value, row["update"])
         self.events.flush()
 
 
 def append(path: Path, text: str) -> None:
-    with report_disk(path, needed=lambda: len(text)), path.open("a", encoding="utf-8", newline="") as file:
+    with (
+        report_disk(path, needed=lambda: len(text)),
+        path.open("a", encoding="utf-8", newline="") as file,
+    ):
         file.write(text)
 
 
@@ -92,7 +140,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def is_row(row: Any) -> bool:
     """Whether a line of a log is a row as `Logs.add` writes it: numbers by name, and the update that they are of."""
-    numbers = isinstance(row, dict) and all(isinstance(value, int | float) for value in row.values())
+    numbers = isinstance(row, dict) and all(
+        isinstance(value, int | float) for value in row.values()
+    )
     return numbers and type(row.get("update")) is int
 
 

@@ -25,11 +25,15 @@ from .work import Work
 
 DRAW_SEED = 104_729_000_000_017  # what parts draw before an update is the same on all ranks, and not what dropout draws
 AHEAD = 4  # batches
-RANK_SEED = 7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
+RANK_SEED = (
+    7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
+)
 
 
 def captures(settings: TrainingRecipe, device: torch.device) -> bool:
-    return bool(settings.graphs) and device.type == "cuda"  # a recipe that asks for it can be used without a GPU too
+    return (
+        bool(settings.graphs) and device.type == "cuda"
+    )  # a recipe that asks for it can be used without a GPU too
 
 
 def ahead(work: Work, device: torch.device) -> int:
@@ -74,7 +78,9 @@ class Training:
             if self.ranks.count == settings.accumulate == 1:
                 kind = CapturedUpdate
             else:
-                self.watcher.note("training.graphs needs one process and one batch per update; continuing without")
+                self.watcher.note(
+                    "training.graphs needs one process and one batch per update; continuing without"
+                )
         self.update = kind(model, work, settings, self.ranks, self.watcher.note)
         self.schedule = schedules.table[settings.schedule]
         self.at = Progress()
@@ -86,13 +92,19 @@ class Training:
 
     def run(self) -> Progress:
         """Trains to the end, an early stop or a signal; returns how far it came."""
-        self.at = Progress(**self.ranks.lead(lambda: (self.folder.progress() or Progress()).__dict__))
+        self.at = Progress(
+            **self.ranks.lead(lambda: (self.folder.progress() or Progress()).__dict__)
+        )
         self._evaluating = self.at.costs.get("seconds_evaluating", 0.0)
         if self.at.update:
-            self.work.load_state(self.ranks.agree(lambda: self.folder.load_last(self.model, self.update.optimizer)))
+            self.work.load_state(
+                self.ranks.agree(lambda: self.folder.load_last(self.model, self.update.optimizer))
+            )
         self.ranks.lead(lambda: self.folder.forget(self.at.update))
         ended = self._out_of_patience() or self._out_of_time()
-        if (self.at.best is not None and self.at.update >= self.settings.updates) or (self.at.done and ended):
+        if (self.at.best is not None and self.at.update >= self.settings.updates) or (
+            self.at.done and ended
+        ):
             limits = "training.minutes" if self.settings.minutes else "training.updates"
             advice = f"raise {limits} or training.patience to continue"
             self.watcher.note(f"already finished at update {self.at.update:,}; {advice}")
@@ -103,20 +115,41 @@ class Training:
         self.watcher.stage("measuring how long it will take")
         memory, cost = PeakMemory(self.device), self._cost()
         self.watcher.cost(cost)
-        logs = Logs(self.folder.path, self.at.update, self.ranks.leads, self.work.measures, self.settings.tensorboard)
+        logs = Logs(
+            self.folder.path,
+            self.at.update,
+            self.ranks.leads,
+            self.work.measures,
+            self.settings.tensorboard,
+        )
         tokens, since = self.at.tokens, time.perf_counter()
         began, evaluating = since - self.at.seconds, 0.0
         self._batches = Ahead(
-            self.work, self.ranks, self._epoch, Spot(self.at.epoch, self.at.batch), ahead(self.work, self.device)
+            self.work,
+            self.ranks,
+            self._epoch,
+            Spot(self.at.epoch, self.at.batch),
+            ahead(self.work, self.device),
         )
-        with logs, self._batches, stopper(self.watcher.note, patient=self.ranks.count > 1) as signals:
+        with (
+            logs,
+            self._batches,
+            stopper(self.watcher.note, patient=self.ranks.count > 1) as signals,
+        ):
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
-                self._evaluating, evaluating = self._evaluating + evaluating, 0.0  # the seconds now contain the last evaluation
+                self._evaluating, evaluating = (
+                    self._evaluating + evaluating,
+                    0.0,
+                )  # the seconds now contain the last evaluation
                 last = self.at.update >= self.settings.updates or self._out_of_time()
                 # A GPU is not asked for its numbers at every update: the processor would wait until it has computed them.
-                if last or self.device.type == "cpu" or any(map(self._due, ("log", "evaluate", "checkpoint"))):
+                if (
+                    last
+                    or self.device.type == "cpu"
+                    or any(map(self._due, ("log", "evaluate", "checkpoint")))
+                ):
                     row.update(self._read())
                     self.watcher.update(self.at, row)
                 if self._due("log"):
@@ -148,17 +181,26 @@ class Training:
         self.model.train()
         with restored(self.model, self.work):
             batch = median_batch(self.work, plans, self.ranks)
-            loss = lambda: self.update.loss(self.update.measured, batch) / max(batch.tokens, 1)  # noqa: E731
+            loss = lambda: self.update.loss(self.update.measured, batch) / max(batch.tokens, 1)
             cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
         # an evaluation has no gradients, which take two thirds of an update
         each = len(plans) / self.settings.accumulate * self.work.dev_share / 3
         evaluations = each * remaining / self.settings.evaluate_every
-        return replace(cost, at_most=self.update.captured, evaluations=evaluations, done=self.at.update)
+        return replace(
+            cost, at_most=self.update.captured, evaluations=evaluations, done=self.at.update
+        )
 
     def _costs(self, cost: Cost, memory: PeakMemory) -> dict[str, float]:
         """What the run has cost so far, with what it had cost before it was resumed."""
-        peaks = {name: max(value, self.at.costs.get(name, 0.0)) for name, value in memory.read(self.update.optimizer).items()}
-        return {"operations_per_update": cost.flops_per_update, "seconds_evaluating": self._evaluating, **peaks}
+        peaks = {
+            name: max(value, self.at.costs.get(name, 0.0))
+            for name, value in memory.read(self.update.optimizer).items()
+        }
+        return {
+            "operations_per_update": cost.flops_per_update,
+            "seconds_evaluating": self._evaluating,
+            **peaks,
+        }
 
     def _update(self) -> dict[str, float]:
         """One update: batches → loss → gradients → step; its row for the log."""
@@ -174,7 +216,9 @@ class Training:
         self._renew(number)
         lines = [list(part.lines) if counts else [] for part, counts in parts]
         self._unread.append((number, lines, *self.update(parts, tokens, rate)))
-        self.at = replace(self.at, update=number, epoch=epoch, batch=batch, tokens=self.at.tokens + tokens)
+        self.at = replace(
+            self.at, update=number, epoch=epoch, batch=batch, tokens=self.at.tokens + tokens
+        )
         return {"update": number, "epoch": epoch, "learning_rate": rate, "tokens": self.at.tokens}
 
     def _seed(self, seed: int) -> None:
@@ -189,14 +233,18 @@ class Training:
         """Calls the parts that want a call before each update. They overwrite their tensors, which a captured update reads again."""
         if not self._renewed:
             return
-        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + number + DRAW_SEED) % (1 << 63))
+        generator = torch.Generator().manual_seed(
+            (self.seed * 1_000_003 + number + DRAW_SEED) % (1 << 63)
+        )
         for part in self._renewed:
             part.before_update(number, generator)  # type: ignore[operator]
 
     def _read(self) -> dict[str, float]:
         """Reads the losses and gradient norms since the last time and stops at one that is not finite; the last update's two."""
         every = [one for _, _, tensors, norm in self._unread for one in (*tensors, norm)]
-        numbers = iter(torch.stack(every).tolist() if every else ())  # together: a GPU is waited for once
+        numbers = iter(
+            torch.stack(every).tolist() if every else ()
+        )  # together: a GPU is waited for once
         for number, lines, tensors, _ in self._unread:
             losses, norm = self.ranks.total([next(numbers) for _ in tensors]), next(numbers)
             self._numbers = {"loss": sum(losses), "gradient_norm": norm}
@@ -237,13 +285,17 @@ class Training:
             metrics = self.ranks.lead(lambda: self.work.evaluate(model))
         watch = self.settings.watch
         if watch not in metrics:
-            raise Shared(f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these")
+            raise Shared(
+                f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these"
+            )
         for name, value in metrics.items():
             self._check(f"the dev {name}", value, self.at.update)
         better = self.at.best is None or self.sign * metrics[watch] < self.sign * self.at.best
         if better:
             self.ranks.lead(lambda: self.folder.save("best", model))
-            self.at = replace(self.at, metrics=metrics, best=metrics[watch], best_update=self.at.update)
+            self.at = replace(
+                self.at, metrics=metrics, best=metrics[watch], best_update=self.at.update
+            )
         return metrics, better
 
     def _average(self, model: nn.Module) -> None:
@@ -251,16 +303,23 @@ class Training:
         self.ranks.lead(lambda: self.folder.keep(model, self.at.update, self.settings.average))
         if not self.at.done:
             return
-        before = set_parameters(model, self.folder.mean_kept(buffers(model))) if self.ranks.leads else {}
+        before = (
+            set_parameters(model, self.folder.mean_kept(buffers(model))) if self.ranks.leads else {}
+        )
         metrics, better = self._judge(model)
         if self.ranks.leads:
             set_parameters(model, before)
         found = "  ".join(f"dev {name} {shown(name, value)}" for name, value in metrics.items())
-        evaluations = f"{count} evaluations" if (count := len(self.folder.kept())) > 1 else "evaluation"
+        evaluations = (
+            f"{count} evaluations" if (count := len(self.folder.kept())) > 1 else "evaluation"
+        )
         self.watcher.note(f"mean of the last {evaluations}  {found}{'  best' if better else ''}")
 
     def _out_of_time(self) -> bool:
-        return self.settings.minutes > 0 and self.ranks.largest(self.at.seconds) >= 60 * self.settings.minutes
+        return (
+            self.settings.minutes > 0
+            and self.ranks.largest(self.at.seconds) >= 60 * self.settings.minutes
+        )
 
     def _out_of_patience(self) -> bool:
         return 0 < self.settings.patience <= self.at.worse

@@ -21,7 +21,9 @@ class Batch:
     ignore: int
     tokens: int  # how many the loss sums over
     lines: Sequence[int]  # of the data, for messages
-    whole: ClassVar[bool] = False  # whether its loss needs all that the model says, not log p of the targets alone
+    whole: ClassVar[bool] = (
+        False  # whether its loss needs all that the model says, not log p of the targets alone
+    )
 
     def wanted(self) -> Tensor:
         """B × what is asked for in a row: whether it counts."""
@@ -46,7 +48,10 @@ class MixedBatch(Batch):
     def losses(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
         """share · CE(own label) + (1 − share) · CE(the other's)"""
         share = torch.cat([self.share] * repeats)
-        own, other = (each_loss(output, torch.cat([one] * repeats), self.ignore, smoothing) for one in (self.target, self.other))
+        own, other = (
+            each_loss(output, torch.cat([one] * repeats), self.ignore, smoothing)
+            for one in (self.target, self.other)
+        )
         return share * own + (1 - share) * other
 
     def total(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
@@ -74,7 +79,9 @@ def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0
     if logits.dim() == target.dim():
         return each_loss(logits, target, ignore).sum()
     rows = wide(logits.flatten(0, -2))
-    return F.cross_entropy(rows, target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum")
+    return F.cross_entropy(
+        rows, target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="sum"
+    )
 
 
 def each_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
@@ -82,7 +89,9 @@ def each_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.
     if logits.dim() == target.dim():
         return -wide(logits).masked_fill(target == ignore, 0.0).flatten()
     rows = wide(logits.flatten(0, -2))
-    return F.cross_entropy(rows, target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="none")
+    return F.cross_entropy(
+        rows, target.flatten(), ignore_index=ignore, label_smoothing=smoothing, reduction="none"
+    )
 
 
 def wide(x: Tensor) -> Tensor:
@@ -91,14 +100,20 @@ def wide(x: Tensor) -> Tensor:
 
 
 def batch_loss(
-    model: nn.Module, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0, doubly_stochastic: float = 0.0
+    model: nn.Module,
+    batch: Batch,
+    smoothing: float = 0.0,
+    agreement: float = 0.0,
+    doubly_stochastic: float = 0.0,
 ) -> Tensor:
     """The token loss of a batch and what layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021), and
     `doubly_stochastic` λ asks that each position of a source is looked at once in all (Xu et al. 2015)."""
     repeats = 2 if agreement else 1
     wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)
-    target = None if agreement or batch.whole else batch.target  # two answers that should agree are compared as a whole
+    target = (
+        None if agreement or batch.whole else batch.target
+    )  # two answers that should agree are compared as a whole
     with auxiliary_losses.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     loss = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)

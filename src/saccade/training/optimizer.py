@@ -47,17 +47,38 @@ class Sgd(Plain, torch.optim.SGD):
         plain(torch.optim.SGD.step)(self)
 
 
-def make_optimizer(settings: Any, model: nn.Module, rate: Any, captured: bool) -> torch.optim.Optimizer:
+def make_optimizer(
+    settings: Any, model: nn.Module, rate: Any, captured: bool
+) -> torch.optim.Optimizer:
     """The optimizer of a recipe's `training` for a model's parameters; `captured`: its updates become a CUDA graph."""
     groups, decay = grouped(model), settings.weight_decay
     if settings.optimizer == "sgd":
         return Sgd(groups, rate, MOMENTUM, weight_decay=decay, nesterov=True, fused=True)
     make = Adam if settings.optimizer == "adam" else AdamW
-    return make(groups, rate, (MOMENTUM, settings.beta2), weight_decay=decay, fused=True, capturable=captured)
+    return make(
+        groups,
+        rate,
+        (MOMENTUM, settings.beta2),
+        weight_decay=decay,
+        fused=True,
+        capturable=captured,
+    )
 
 
 def grouped(model: nn.Module) -> list[dict[str, Any]]:
     """A model's parameters, and in a group of their own those of modules with `decays = False`, which have no weight decay."""
-    spared = {one for part in model.modules() if not getattr(part, "decays", True) for one in part.parameters()}
+    spared = {
+        one
+        for part in model.modules()
+        if not getattr(part, "decays", True)
+        for one in part.parameters()
+    }
     groups = [{"params": [one for one in model.parameters() if one not in spared]}]
-    return [*groups, {"params": [one for one in model.parameters() if one in spared], "weight_decay": 0.0}] if spared else groups
+    return (
+        [
+            *groups,
+            {"params": [one for one in model.parameters() if one in spared], "weight_decay": 0.0},
+        ]
+        if spared
+        else groups
+    )

@@ -14,21 +14,36 @@ def learned(model: nn.Module) -> Tensors:
     """Name → tensor of all that is learned or kept; a shared tensor is listed once, under its first name."""
     model = getattr(model, "_orig_mod", model)
     persistent = model.state_dict(keep_vars=True)
-    return {**dict(model.named_parameters()), **{name: one for name, one in model.named_buffers() if name in persistent}}
+    return {
+        **dict(model.named_parameters()),
+        **{name: one for name, one in model.named_buffers() if name in persistent},
+    }
 
 
 def buffers(model: nn.Module) -> set[str]:
     """The names of what is kept but not learned."""
-    return {*learned(model)} - {name for name, _ in getattr(model, "_orig_mod", model).named_parameters()}
+    return {*learned(model)} - {
+        name for name, _ in getattr(model, "_orig_mod", model).named_parameters()
+    }
 
 
 def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) -> Tensors:
     """Name → the mean over models, summed in float64 (Junczys-Dowmunt et al. 2016); whole numbers, and what is `unlearned`, are the last
     model's: the mean of random features would be no features."""
     sizes = [{name: tensor.shape for name, tensor in one.items()} for one in each]
-    odd = next((name for one in sizes for name in sorted({*one, *sizes[-1]}) if one.get(name) != sizes[-1].get(name)), None)
+    odd = next(
+        (
+            name
+            for one in sizes
+            for name in sorted({*one, *sizes[-1]})
+            if one.get(name) != sizes[-1].get(name)
+        ),
+        None,
+    )
     if odd is not None:
-        raise SaccadeError(f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape")
+        raise SaccadeError(
+            f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape"
+        )
     found = {}
     for name, last in each[-1].items():
         mean = torch.stack([one[name].detach().double().cpu() for one in each]).mean(0)

@@ -19,13 +19,22 @@ class Spot(NamedTuple):
     batch: int
 
 
-Made = tuple[Any, int, Spot]  # this rank's part of a batch, how often it counts (0 or 1), and the position after it
+Made = tuple[
+    Any, int, Spot
+]  # this rank's part of a batch, how often it counts (0 or 1), and the position after it
 
 
 class Ahead:
     """This rank's batches from a position on, as the run asks for them, `count` of them made ahead; use it in a `with`."""
 
-    def __init__(self, work: Work, ranks: Ranks, epoch: Callable[[int], Sequence[Any]], spot: Spot, count: int = 0) -> None:
+    def __init__(
+        self,
+        work: Work,
+        ranks: Ranks,
+        epoch: Callable[[int], Sequence[Any]],
+        spot: Spot,
+        count: int = 0,
+    ) -> None:
         self.work, self.ranks, self.epoch, self.spot = work, ranks, epoch, spot
         self.made: Queue[Made | BaseException] = Queue(max(count, 1))
         self.over = threading.Event()

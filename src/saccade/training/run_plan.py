@@ -21,14 +21,24 @@ from .work import Work
 # Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
 EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
 PAYS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
-WITH_STEP = 1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
+WITH_STEP = (
+    1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
+)
 
 
 def plan(
-    settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, before: Callable[[], Progress], watcher: Watcher
+    settings: TrainingRecipe,
+    model: nn.Module,
+    work: Work,
+    ranks: Ranks,
+    before: Callable[[], Progress],
+    watcher: Watcher,
 ) -> TrainingRecipe:
     """The settings with a number for all that was open; `before` is how far a resumed run came."""
-    on_cpu, threads = next(model.parameters()).device.type == "cpu", settings.threads or torch.get_num_threads()
+    on_cpu, threads = (
+        next(model.parameters()).device.type == "cpu",
+        settings.threads or torch.get_num_threads(),
+    )
     per_epoch = -(-len(work.epoch(0)) // settings.accumulate)
     measure = partial(time_update, settings, model, work, ranks)
     if not settings.threads and threads > 1 and on_cpu and ranks.count == 1:
@@ -38,22 +48,34 @@ def plan(
     if not settings.updates:
         seconds = math.inf
         if settings.minutes or (on_cpu and not settings.epochs):
-            evaluations = work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)  # a third: without gradients
+            evaluations = (
+                work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)
+            )  # a third: without gradients
             with use_threads(threads):
                 seconds = measure(2.0) * WITH_STEP * (1 + evaluations)
-        updates = choose_updates(settings, per_epoch, seconds, before() if settings.minutes else Progress())
+        updates = choose_updates(
+            settings, per_epoch, seconds, before() if settings.minutes else Progress()
+        )
         settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
     elif settings.epochs:
         settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
     # what a layer draws is judged by the loss, which needs numbers that were computed
-    captures = work.captures and not any(getattr(part, "samples", False) for part in model.modules())
+    captures = work.captures and not any(
+        getattr(part, "samples", False) for part in model.modules()
+    )
     alone = next(model.parameters()).device.type == "cuda" and ranks.count == 1
     stacks = [part.in_few_kernels for part in model.modules() if hasattr(part, "in_few_kernels")]
     joined = bool(stacks) and all(stacks)
-    settings = choose_way(settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note)
+    settings = choose_way(
+        settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note
+    )
     # once per epoch, 10 to 100 times in all
-    every = settings.evaluate_every or min(max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1))
-    return replace(settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every)
+    every = settings.evaluate_every or min(
+        max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1)
+    )
+    return replace(
+        settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every
+    )
 
 
 def choose_way(
@@ -83,12 +105,19 @@ def choose_way(
         elif alone and not one_shape:
             why = ", not compiled: their batches have many shapes"
     if alone:
-        how = {(True, True): "compiled and captured as CUDA graphs", (True, False): "captured as CUDA graphs"}
-        note(f"updates are {how.get((graphs, compiled), 'compiled' if compiled else 'made kernel by kernel')}{why}")
+        how = {
+            (True, True): "compiled and captured as CUDA graphs",
+            (True, False): "captured as CUDA graphs",
+        }
+        note(
+            f"updates are {how.get((graphs, compiled), 'compiled' if compiled else 'made kernel by kernel')}{why}"
+        )
     return replace(settings, graphs=graphs, compile=compiled)
 
 
-def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress) -> int:
+def choose_updates(
+    settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress
+) -> int:
     """As many updates as the epochs and the minutes allow; without either, by the data and, on a processor, its speed."""
     allowed = [float(settings.epochs * per_epoch)] if settings.epochs else []
     if settings.minutes:
@@ -100,7 +129,9 @@ def choose_updates(settings: TrainingRecipe, per_epoch: int, seconds: float, bef
     return max(int(min(allowed)), 1)
 
 
-def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float) -> float:
+def time_update(
+    settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float
+) -> float:
     """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
     kind, device = settings.autocast, next(model.parameters()).device
     forward: nn.Module = (
@@ -123,7 +154,9 @@ def time_update(settings: TrainingRecipe, model: nn.Module, work: Work, ranks: R
     return taken / count * settings.accumulate
 
 
-def choose_threads(measure: Callable[[float], float], most: int, note: Callable[[str], None]) -> int:
+def choose_threads(
+    measure: Callable[[float], float], most: int, note: Callable[[str], None]
+) -> int:
     """The number of threads with which a batch is done soonest: 1, 2, 4 … or all."""
     found = {}
     for count in sorted({*(2**n for n in range(most.bit_length())), most}):
@@ -131,7 +164,9 @@ def choose_threads(measure: Callable[[float], float], most: int, note: Callable[
             found[count] = measure(0.5)
     best = min(found, key=found.__getitem__)
     others = ", ".join(f"{count}: {seconds:.2g} s" for count, seconds in found.items())
-    note(f"training.threads={best}, the fastest of those measured (seconds per update with {others})")
+    note(
+        f"training.threads={best}, the fastest of those measured (seconds per update with {others})"
+    )
     return best
 
 

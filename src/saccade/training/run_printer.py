@@ -27,7 +27,10 @@ class Lines(Watcher):
 
     def __init__(self, name: str, write: Callable[[str], object]) -> None:
         self.name, self.write, self.printed = name, write, -SECONDS
-        self.total, self.expected = 0, 0.0  # updates, and the seconds of one that were measured before the first
+        self.total, self.expected = (
+            0,
+            0.0,
+        )  # updates, and the seconds of one that were measured before the first
         self.first: Progress | None = None
 
     def another(self, name: str) -> "Lines":
@@ -41,7 +44,9 @@ class Lines(Watcher):
         self.total, self.expected = cost.done + cost.updates, cost.seconds[0] / max(cost.updates, 1)
         self.note(f"{cost}")
         if cost.seconds[0] > 1800:
-            self.note("for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)")
+            self.note(
+                "for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)"
+            )
 
     def update(self, at: Progress, row: dict[str, float]) -> None:
         state = self.state(at, row)
@@ -54,7 +59,9 @@ class Lines(Watcher):
         self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:
-        with suppress(OSError):  # whoever read it has gone (a closed terminal or pipe): the training continues
+        with suppress(
+            OSError
+        ):  # whoever read it has gone (a closed terminal or pipe): the training continues
             self.write(f"{self.name}: {text}")
 
     def state(self, at: Progress, row: dict[str, float]) -> str:

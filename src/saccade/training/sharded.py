@@ -20,10 +20,12 @@ from ..files import listed
 
 METADATA = ".metadata"
 LIBRARY = "torch.distributed.checkpoint"
-DESCRIPTIONS = (
-    "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata MetadataIndex StorageMeta _MEM_FORMAT_ENCODING"
-)
-ADMITTED = {f"{LIBRARY}.metadata": DESCRIPTIONS.split(), f"{LIBRARY}.filesystem": ["_StorageInfo"], "torch": ["Size"]}
+DESCRIPTIONS = "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata MetadataIndex StorageMeta _MEM_FORMAT_ENCODING"
+ADMITTED = {
+    f"{LIBRARY}.metadata": DESCRIPTIONS.split(),
+    f"{LIBRARY}.filesystem": ["_StorageInfo"],
+    "torch": ["Size"],
+}
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -40,7 +42,9 @@ def gather(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
 def divide_like(value: Tensor, like: Tensor) -> Tensor:
     """A whole tensor on the device of `like`, and divided over the ranks as it is."""
     value = value.to(like.device)
-    if hasattr(value, "full_tensor") or not hasattr(like, "full_tensor"):  # already divided, or nothing is
+    if hasattr(value, "full_tensor") or not hasattr(
+        like, "full_tensor"
+    ):  # already divided, or nothing is
         return value
     from torch.distributed.tensor import distribute_tensor
 
@@ -54,12 +58,16 @@ def library() -> Iterator[Any]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a single process, and about its own deprecated parts
+            warnings.simplefilter(
+                "ignore"
+            )  # about a single process, and about its own deprecated parts
             yield checkpoint
     except checkpoint.CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
         why = str(getattr(cause, "strerror", None) or cause).split("\n")[0][:300]
-        raise SaccadeError(f"rank {rank} cannot access its part of the checkpoint: {why}; check the path and the disk") from None
+        raise SaccadeError(
+            f"rank {rank} cannot access its part of the checkpoint: {why}; check the path and the disk"
+        ) from None
 
 
 class MetadataReader(pickle.Unpickler):
@@ -70,7 +78,9 @@ class MetadataReader(pickle.Unpickler):
             return lambda _: torch.strided
         if (module, name) == ("pathlib", "PosixPath"):
             return lambda *parts: "/".join(parts)  # where it was written; nothing reads it
-        if name in ADMITTED.get(module, ()) or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
+        if name in ADMITTED.get(module, ()) or (
+            module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        ):
             return super().find_class(module, name)
         raise SaccadeError(
             f"it names {module}.{name}, which no checkpoint needs and which may be an attack; do not use this folder"
@@ -83,17 +93,31 @@ def read_metadata(folder: Path) -> Any:
         with (folder / METADATA).open("rb") as file:
             found = MetadataReader(file).load()
         parts, places = found.state_dict_metadata.values(), found.storage_data.values()
-        wanted = sum(math.prod(map(abs, part.size)) * part.properties.dtype.itemsize for part in parts)  # bytes have no size
+        wanted = sum(
+            math.prod(map(abs, part.size)) * part.properties.dtype.itemsize for part in parts
+        )  # bytes have no size
         names = set(listed(folder))
-        foreign = [place.relative_path for place in places if place.relative_path not in names or place.transform_descriptors]
+        foreign = [
+            place.relative_path
+            for place in places
+            if place.relative_path not in names or place.transform_descriptors
+        ]
     except SaccadeError as error:
         raise SaccadeError(f"{folder}/{METADATA} is not a checkpoint's: {error}") from None
     except Exception as error:  # unpickling may raise anything
-        raise SaccadeError(f"{folder}/{METADATA} cannot be read ({type(error).__name__}); copy the checkpoint again") from None
+        raise SaccadeError(
+            f"{folder}/{METADATA} cannot be read ({type(error).__name__}); copy the checkpoint again"
+        ) from None
     there = sum((folder / name).stat().st_size for name in names)
     if foreign or wanted > there or any(number < 0 for part in parts for number in part.size):
-        why = f"it names the file {foreign[0]!r}" if foreign else f"it describes {wanted:,} bytes, and there are {there:,}"
-        raise SaccadeError(f"{folder}/{METADATA} is not this checkpoint's: {why}; copy the checkpoint again")
+        why = (
+            f"it names the file {foreign[0]!r}"
+            if foreign
+            else f"it describes {wanted:,} bytes, and there are {there:,}"
+        )
+        raise SaccadeError(
+            f"{folder}/{METADATA} is not this checkpoint's: {why}; copy the checkpoint again"
+        )
     return found
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 SAVING = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGXCPU") if hasattr(signal, name))
 GRACE = 1.0  # seconds
 SAVE = 0.5  # what `Signals.asked` gives for a checkpoint alone: less than the number of any signal
@@ -19,7 +21,9 @@ class Stopped(Exception):
 
     def __init__(self, number: int, update: int, how: str = "resume=True") -> None:
         name = signal.Signals(number).name
-        super().__init__(f"stopped by {name} after update {update}; a checkpoint was written, continue with {how}")
+        super().__init__(
+            f"stopped by {name} after update {update}; a checkpoint was written, continue with {how}"
+        )
         self.code, self.at = 128 + number, (number, update)
 
 
@@ -54,30 +58,47 @@ class Signals(list[int]):
     def notice(self, number: int, frame: object) -> None:
         if number in SAVING:
             self.saving = True
-            self.tell(f"{signal.Signals(number).name}: writing a checkpoint after this update, and continuing")
+            self.tell(
+                f"{signal.Signals(number).name}: writing a checkpoint after this update, and continuing"
+            )
         elif number not in self:
             self.append(number)
             self.since = time.monotonic()
-            again = "press Ctrl-C again" if number == signal.SIGINT else f"send {signal.Signals(number).name} again"
+            again = (
+                "press Ctrl-C again"
+                if number == signal.SIGINT
+                else f"send {signal.Signals(number).name} again"
+            )
             hint = "" if self.patient else f"; {again} to stop at once, with the last checkpoint"
             self.tell(f"stopping after this update{hint}")
-        elif not (self.patient or self.writing or (number != signal.SIGINT and time.monotonic() - self.since < GRACE)):
+        elif not (
+            self.patient
+            or self.writing
+            or (number != signal.SIGINT and time.monotonic() - self.since < GRACE)
+        ):
             # patient: torchrun forwards a Ctrl-C that its processes also got from the terminal
             signal.signal(number, self.before[number])
             signal.raise_signal(number)
 
     def tell(self, text: str) -> None:
-        with suppress(RuntimeError, OSError):  # the signal came in the middle of another line, or nobody reads it
+        with suppress(
+            RuntimeError, OSError
+        ):  # the signal came in the middle of another line, or nobody reads it
             self.note(text)
 
 
 @contextmanager
-def stopper(note: Callable[[str], None] = lambda _: None, patient: bool = False) -> Iterator[Signals]:
+def stopper(
+    note: Callable[[str], None] = lambda _: None, patient: bool = False
+) -> Iterator[Signals]:
     """Within the `with`, signals are noted; those that somebody chose to ignore (`nohup`) stay ignored."""
     found = Signals(note, patient)
     if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
         for number in (*ENDING, *SAVING):
-            if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
+            if (
+                number in (signal.SIGINT, signal.SIGTERM)
+                or signal.getsignal(number) != signal.SIG_IGN
+            ):
                 found.before[number] = signal.signal(number, found.notice)
     try:
         yield found

@@ -13,13 +13,21 @@ from .parameters import learned
 # an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
 EMBEDDINGS = ("embedding", "source", "target")
 STACKS = ("encoder", "decoder")
-BASELINE = ("normalize.mean_loss", "normalize.mean_weight")  # of hard attention, which may start from a model with soft attention
+BASELINE = (
+    "normalize.mean_loss",
+    "normalize.mean_weight",
+)  # of hard attention, which may start from a model with soft attention
 
 
 def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> list[str]:
     """Fills embedding, encoder and decoder from those of a stored model (`body.` in front of a name is ignored); returns the names."""
-    wanted, taken = {name.removeprefix("body."): parameter for name, parameter in learned(model).items()}, []
-    alone = not any(top(name) == "encoder" for name in wanted)  # a decoder alone reads what an encoder–decoder's decoder reads
+    wanted, taken = (
+        {name.removeprefix("body."): parameter for name, parameter in learned(model).items()},
+        [],
+    )
+    alone = not any(
+        top(name) == "encoder" for name in wanted
+    )  # a decoder alone reads what an encoder–decoder's decoder reads
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
         # a head belongs to its task, and is taken only between models of the same kind
@@ -27,16 +35,24 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
         for name, parameter in wanted.items():
             found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
             shared = top(name) in (*EMBEDDINGS, *STACKS)
-            if found and (shared or (alike and file.get_slice(found).get_shape() == list(parameter.shape))):
+            if found and (
+                shared or (alike and file.get_slice(found).get_shape() == list(parameter.shape))
+            ):
                 fill(parameter, file.get_tensor(found), name, path)
                 taken.append(name)
     stacks = {top(name) for name in taken} & set(STACKS)
     # a stack is taken as a whole, but for attention to a source that a decoder alone never had
-    missing = [name for name in wanted if top(essential(name)) in stacks and name not in taken and "cross" not in name]
+    missing = [
+        name
+        for name in wanted
+        if top(essential(name)) in stacks and name not in taken and "cross" not in name
+    ]
     if missing or not stacks:
         what = f"'{missing[0]}'" if missing else "encoder or decoder"
         kind = "a model.family of the same kind (such as transformer-encoder after a masked model)"
-        raise SaccadeError(f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts")
+        raise SaccadeError(
+            f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts"
+        )
     return taken
 
 
@@ -56,7 +72,11 @@ def spellings(name: str, alone: bool) -> list[str]:
     if first not in EMBEDDINGS:
         return [name]
     order = [first, *(("target", "source") if alone else ("source", "target")), "embedding"]
-    return [spelling for other in order for spelling in (f"{other}.{rest}", f"{other}.{rest.removeprefix('tokens.')}")]
+    return [
+        spelling
+        for other in order
+        for spelling in (f"{other}.{rest}", f"{other}.{rest.removeprefix('tokens.')}")
+    ]
 
 
 def of_tokens(name: str) -> bool:
@@ -67,10 +87,14 @@ def of_tokens(name: str) -> bool:
 
 def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
     if of_tokens(name) and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
-        rows = min(len(parameter), len(value))  # a pretrained model may have rows for masks after its words
+        rows = min(
+            len(parameter), len(value)
+        )  # a pretrained model may have rows for masks after its words
         parameter[:rows] = value[:rows].to(parameter.device)
     elif parameter.shape == value.shape:
         parameter.copy_(value)
     else:
         sizes = f"{tuple(value.shape)} there and {tuple(parameter.shape)} here"
-        raise SaccadeError(f"{path}: '{name}' is {sizes}; use the same model.dim, hidden, heads … as that model")
+        raise SaccadeError(
+            f"{path}: '{name}' is {sizes}; use the same model.dim, hidden, heads … as that model"
+        )

@@ -15,7 +15,9 @@ from .parameters import learned, set_parameters
 from .sharded import gather, whole
 from .work import Work
 
-Parts = Sequence[tuple[Any, int]]  # this rank's part of each batch, and how often it counts (0 or 1)
+Parts = Sequence[
+    tuple[Any, int]
+]  # this rank's part of each batch, and how often it counts (0 or 1)
 
 
 class Update:
@@ -23,13 +25,30 @@ class Update:
 
     captured = False
 
-    def __init__(self, model: nn.Module, work: Work, settings: TrainingRecipe, ranks: Ranks, note: Callable[[str], None]) -> None:
-        self.model, self.work, self.settings, self.ranks, self.note = model, work, settings, ranks, note
+    def __init__(
+        self,
+        model: nn.Module,
+        work: Work,
+        settings: TrainingRecipe,
+        ranks: Ranks,
+        note: Callable[[str], None],
+    ) -> None:
+        self.model, self.work, self.settings, self.ranks, self.note = (
+            model,
+            work,
+            settings,
+            ranks,
+            note,
+        )
         self.device = next(model.parameters()).device
         self.forward = self.spread()  # first: the optimizer gets the parameters as they are divided
         self.measured = model  # what the cost of a run is measured by
         # a graph would keep a number as it is
-        rate: Any = torch.tensor(settings.learning_rate, device=self.device) if self.captured else settings.learning_rate
+        rate: Any = (
+            torch.tensor(settings.learning_rate, device=self.device)
+            if self.captured
+            else settings.learning_rate
+        )
         self.optimizer = make_optimizer(settings, model, rate, self.captured)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
@@ -37,8 +56,12 @@ class Update:
         losses = []
         for n, (batch, counts) in enumerate(parts, 1):
             with self.batch(last=n == len(parts)):
-                loss = counts * self.loss(self.forward, batch) / max(tokens, 1)  # 0 tokens: unknown words alone
-                (loss * self.ranks.count).backward()  # DDP and FSDP divide by it; the loss is a sum over all ranks' tokens
+                loss = (
+                    counts * self.loss(self.forward, batch) / max(tokens, 1)
+                )  # 0 tokens: unknown words alone
+                (
+                    loss * self.ranks.count
+                ).backward()  # DDP and FSDP divide by it; the loss is a sum over all ranks' tokens
             losses.append(loss.detach())
         self.set_rate(rate)
         return losses, self.move()
@@ -54,7 +77,9 @@ class Update:
 
     def move(self) -> Tensor:
         """Clips the gradients and applies them; their norm before."""
-        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or float("inf")))
+        norm = whole(
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or float("inf"))
+        )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
@@ -98,8 +123,12 @@ class Sharded(Update):
         for tensor in learned(self.model).values():
             torch.distributed.broadcast(tensor.data, 0)
         mesh = init_device_mesh(self.device.type, (self.ranks.count,))
-        for module in [module for module in self.model.modules() if getattr(module, "own_shard", False)]:
-            fully_shard(module, mesh=mesh)  # gathered by itself while it computes, all others together
+        for module in [
+            module for module in self.model.modules() if getattr(module, "own_shard", False)
+        ]:
+            fully_shard(
+                module, mesh=mesh
+            )  # gathered by itself while it computes, all others together
         fully_shard(self.model, mesh=mesh, reshard_after_forward=False)
         return super().spread()
 

@@ -82,9 +82,13 @@ class CapturedUpdate(Update):
                 self.optimizer.zero_grad()  # of a backward that broke off
                 forget_capture(self.device)
                 why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                self.note(f"training.graphs: these updates cannot be captured ({why}); continuing without")
+                self.note(
+                    f"training.graphs: these updates cannot be captured ({why}); continuing without"
+                )
         self.seen.add(key)
-        loss, norm = self.graphs[key].replay(batch) if key in self.graphs else self.step(batch, forward)
+        loss, norm = (
+            self.graphs[key].replay(batch) if key in self.graphs else self.step(batch, forward)
+        )
         return [loss], norm
 
     def way(self, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], nn.Module]:
@@ -108,7 +112,11 @@ class CapturedUpdate(Update):
         # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
         # no other thread may use the GPU while an update is captured; that another thread frees something must not end the capture
-        with making, uncollected(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with (
+            making,
+            uncollected(),
+            torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
+        ):
             outputs = self.step(batch, forward)
         return Captured(graph, inputs, outputs)
 
@@ -150,4 +158,6 @@ class Lowered(nn.Module):
         own = matrices(self.model)
         if not own:  # a recurrent model may have no linear layer
             return self.model(*inputs)
-        return functional_call(self.model, dict(zip(own, Cast.apply(self.dtype, *own.values()), strict=True)), inputs)
+        return functional_call(
+            self.model, dict(zip(own, Cast.apply(self.dtype, *own.values()), strict=True)), inputs
+        )

@@ -46,12 +46,16 @@ class Result:
             raise SaccadeError("this result does not know its model; ask the model: m.look(text)")
         return self.look()
 
-    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False) -> Path:
+    def save(
+        self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False
+    ) -> Path:
         """Writes the result itself as .json, or what the model looked at as a picture (.png, .svg, .pdf) or a page (.html)."""
         path = check_ending(path)
         if path.suffix.lower() != ".json":
             return self.document.save(path, site, heads)
-        write_atomically(path, (json.dumps(self.to_dict(), ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+        write_atomically(
+            path, (json.dumps(self.to_dict(), ensure_ascii=False) + "\n").encode("utf-8", "replace")
+        )
         return path
 
     def __eq__(self, other: object) -> bool:
@@ -142,7 +146,9 @@ class Reconstructed(Result):
     def facts(self) -> dict[str, Any]:
         return {"name": self.name, "error": self.error, "psnr": self.psnr}
 
-    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False) -> Path:
+    def save(
+        self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False
+    ) -> Path:
         """Writes the numbers as .json, or the pictures side by side as .png, .svg or .pdf."""
         if check_ending(path).suffix.lower() == ".json":
             return super().save(path)
@@ -197,16 +203,27 @@ class Classified(Result):
         return iter((self.label, self.probabilities[self.label]))
 
     def _repr_html_(self) -> str:
-        parts = self.weights.clip(0) / (self.weights.max(initial=0.0) or 1.0)  # the greatest in the orange of the terminal
+        parts = self.weights.clip(0) / (
+            self.weights.max(initial=0.0) or 1.0
+        )  # the greatest in the orange of the terminal
         style = [f"background:rgba(255, 140, 0, {part:.2f});padding:0 .2em" for part in parts]
-        words = [f'<span style="{how}">{escape(shorten(one))}</span>' for how, one in zip(style, self.pieces, strict=True)]
+        words = [
+            f'<span style="{how}">{escape(shorten(one))}</span>'
+            for how, one in zip(style, self.pieces, strict=True)
+        ]
         return f'<p dir="auto"><b>{escape(self.label)}</b> ({self.probabilities[self.label]:.3f})<br>{" ".join(words)}</p>'
 
 
 class Tagged(list[str], Result):
     """The tags of a sentence, one per word; `probabilities` is an array of words × `labels`."""
 
-    def __init__(self, tags: Sequence[str], words: Sequence[str], labels: Sequence[str], probabilities: Numbers) -> None:
+    def __init__(
+        self,
+        tags: Sequence[str],
+        words: Sequence[str],
+        labels: Sequence[str],
+        probabilities: Numbers,
+    ) -> None:
         super().__init__(tags)
         self.words, self.labels, self.probabilities = list(words), list(labels), probabilities
 
@@ -216,7 +233,12 @@ class Tagged(list[str], Result):
         return list(zip(self.words, self, strict=True))
 
     def facts(self) -> dict[str, Any]:
-        return {"words": self.words, "tags": list(self), "labels": self.labels, "probabilities": self.probabilities}
+        return {
+            "words": self.words,
+            "tags": list(self),
+            "labels": self.labels,
+            "probabilities": self.probabilities,
+        }
 
     def __str__(self) -> str:
         return " ".join(f"{word}/{tag}" for word, tag in self.pairs)
@@ -240,10 +262,19 @@ class Aligned(Result):
     def document(self) -> Document:
         """The weights as a document of one site, the mean of all attention to the source."""
         rows, columns = [*self.target.pieces, "<eos>"], [*self.source.pieces, "<eos>"]
-        return Document(" ".join(columns[:-1]), columns[:-1], rows[:-1], [Site("alignment", rows, columns, self.weights[None])])
+        return Document(
+            " ".join(columns[:-1]),
+            columns[:-1],
+            rows[:-1],
+            [Site("alignment", rows, columns, self.weights[None])],
+        )
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "source": list(self.source.pieces), "target": list(self.target.pieces)}
+        return {
+            **super().facts(),
+            "source": list(self.source.pieces),
+            "target": list(self.target.pieces),
+        }
 
     def __str__(self) -> str:
         return " ".join(f"{source}-{target}" for source, target in self.links)
@@ -287,4 +318,9 @@ class Metrics(dict[str, Any]):
     """The metrics of an evaluation by name; a table in a notebook."""
 
     def _repr_html_(self) -> str:
-        return small_table([(name, f"{value:.4g}" if isinstance(value, float) else value) for name, value in self.items()])
+        return small_table(
+            [
+                (name, f"{value:.4g}" if isinstance(value, float) else value)
+                for name, value in self.items()
+            ]
+        )

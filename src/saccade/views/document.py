@@ -26,7 +26,10 @@ LONGEST = 24  # characters of a token in a label
 MISSING = "□"
 BYTE_ORDER = "\ufeff"  # a mark that no font draws, and at which a writer of PDF fails
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
-PICTURES, ALL_SITES = (".png", ".svg", ".pdf"), (".html", ".json")  # one attention, or every attention of a model
+PICTURES, ALL_SITES = (
+    (".png", ".svg", ".pdf"),
+    (".html", ".json"),
+)  # one attention, or every attention of a model
 # Each of these may end a <script> or break a script line; inside a JSON string the escaped form means the same.
 UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -51,7 +54,9 @@ class Site:
     rows: list[str]
     columns: list[str]
     weights: Any  # anything that becomes an array: lists, a tensor on any device
-    grid: tuple[int, int] | None = None  # rows and columns of positions over a picture, if its columns are these
+    grid: tuple[int, int] | None = (
+        None  # rows and columns of positions over a picture, if its columns are these
+    )
     offset: tuple[float, float] = (
         0.0,
         0.0,
@@ -60,23 +65,39 @@ class Site:
 
     @staticmethod
     def over_picture(
-        name: str, rows: list[str], weights: Any, grid: Sequence[int], offset: tuple[float, float] = (0.0, 0.0)
+        name: str,
+        rows: list[str],
+        weights: Any,
+        grid: Sequence[int],
+        offset: tuple[float, float] = (0.0, 0.0),
     ) -> Site:
         """An attention to the positions of a grid over a picture: heads × rows × (grid rows · grid columns) of weights."""
-        places = [f"row {row + 1}, column {column + 1}" for row in range(grid[0]) for column in range(grid[1])]
+        places = [
+            f"row {row + 1}, column {column + 1}"
+            for row in range(grid[0])
+            for column in range(grid[1])
+        ]
         return Site(name, rows, places, weights, (grid[0], grid[1]), offset)
 
     def __post_init__(self) -> None:
-        given = self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
+        given = (
+            self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
+        )
         self.weights = np.asarray(given, dtype=np.float64)
         if self.weights.ndim != 3 or self.weights.shape[1:] != (len(self.rows), len(self.columns)):
             expected = f"expected heads × {len(self.rows)} rows × {len(self.columns)} columns"
-            raise SaccadeError(f"the weights of site '{self.name}' have the shape {self.weights.shape}; {expected}")
+            raise SaccadeError(
+                f"the weights of site '{self.name}' have the shape {self.weights.shape}; {expected}"
+            )
         if not np.isfinite(self.weights).all():
-            raise SaccadeError(f"the weights of site '{self.name}' are not finite; the model has diverged, train it again")
+            raise SaccadeError(
+                f"the weights of site '{self.name}' are not finite; the model has diverged, train it again"
+            )
         if self.grid is not None and self.grid[0] * self.grid[1] != len(self.columns):
             got = f"got {self.grid[0]} × {self.grid[1]} for {len(self.columns)}"
-            raise SaccadeError(f"site '{self.name}' needs one column per position of its grid, {got}; use Site.over_picture")
+            raise SaccadeError(
+                f"site '{self.name}' needs one column per position of its grid, {got}; use Site.over_picture"
+            )
 
     def __repr__(self) -> str:
         return f"Site('{self.name}', {' × '.join(map(str, self.weights.shape))} heads × rows × columns)"
@@ -90,9 +111,19 @@ class Site:
         """All but the weights."""
         named: dict[str, Any] = {"name": self.name, "rows": self.rows, "columns": self.columns}
         if self.long is not None:
-            named["long"] = {"rows": self.long.rows, "columns": self.long.columns, "each": list(self.long.each)}
-            named["long"]["strongest"] = [[[at, round(weight, 4)] for at, weight in row] for row in self.long.strongest]
-        return named if self.grid is None else {**named, "grid": list(self.grid), "offset": list(self.offset)}
+            named["long"] = {
+                "rows": self.long.rows,
+                "columns": self.long.columns,
+                "each": list(self.long.each),
+            }
+            named["long"]["strongest"] = [
+                [[at, round(weight, 4)] for at, weight in row] for row in self.long.strongest
+            ]
+        return (
+            named
+            if self.grid is None
+            else {**named, "grid": list(self.grid), "offset": list(self.offset)}
+        )
 
     @property
     def document(self) -> Document:
@@ -116,9 +147,7 @@ class Document:
     sites: list[Site]
     model: str = ""
     called: tuple[str, str] = ("source", "target")  # what the two texts are to a reader
-    picture: Any = (
-        None  # what was looked at, if it was no text: bytes, height × width × 3; the longer side has at most 512 pixels
-    )
+    picture: Any = None  # what was looked at, if it was no text: bytes, height × width × 3; the longer side has at most 512 pixels
 
     def __post_init__(self) -> None:
         grid = next((site.grid for site in self.sites if site.grid is not None), None)
@@ -136,7 +165,9 @@ class Document:
         return found[name]
 
     def __repr__(self) -> str:
-        names = ", ".join(site.name for site in self.sites[:3]) + (", …" if len(self.sites) > 3 else "")
+        names = ", ".join(site.name for site in self.sites[:3]) + (
+            ", …" if len(self.sites) > 3 else ""
+        )
         return f"Document({shorten(self.title, 60)!r}, {len(self.sites)} site{'s' * (len(self.sites) != 1)}: {names})"
 
     def _repr_html_(self) -> str:
@@ -150,7 +181,13 @@ class Document:
 
         return replace(self, sites=[site if site.long else in_words(site) for site in self.sites])
 
-    def save(self, path: str | os.PathLike[str], site: str | None = None, heads: bool = False, head: int | None = None) -> Path:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        site: str | None = None,
+        heads: bool = False,
+        head: int | None = None,
+    ) -> Path:
         """Writes a picture of one site (its heads' mean, each of them, or one `head`), or all of them as a page
         (.html) or numbers (.json) that begin with it; without a name, the site that singles out the most words."""
         from .selection import best_site
@@ -162,10 +199,15 @@ class Document:
 
             if self.picture is not None and (chosen.grid is not None or site is None):
                 whole = site is None and len(chosen.rows) == 1
-                return figures.save(overlay.of_document(self, None if whole else chosen, heads, head), path)
+                return figures.save(
+                    overlay.of_document(self, None if whole else chosen, heads, head), path
+                )
             title, model = self.title, self.model
             return figures.save(
-                figures.heads(chosen, title, model) if heads else figures.alignment(chosen, title, model, head), path
+                figures.heads(chosen, title, model)
+                if heads
+                else figures.alignment(chosen, title, model, head),
+                path,
             )
         ordered = replace(self, sites=[chosen, *(one for one in self.sites if one is not chosen)])
         text = self.to_json() if site is None else ordered.to_json()
@@ -178,14 +220,18 @@ class Document:
 
     def to_json(self) -> str:
         """The document as ASCII JSON with 4 digits and keys in the order of the fields; safe inside a <script> tag."""
-        plain: dict[str, Any] = {} if self.called == ("source", "target") else {"called": list(self.called)}
+        plain: dict[str, Any] = (
+            {} if self.called == ("source", "target") else {"called": list(self.called)}
+        )
         plain |= {name: getattr(self, name) for name in ("title", "model", "source", "target")}
         plain |= {} if self.picture is None else {"picture": data_of(self.picture)}
         # one site after another, so that the numbers of all are never objects at once; adding 0 turns -0.0 into 0.0, so that equal
         # documents are equal texts
         text = partial(json.dumps, separators=(",", ":"))
         sites = [
-            text({**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()}).translate(UNSAFE_IN_SCRIPT)
+            text({**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()}).translate(
+                UNSAFE_IN_SCRIPT
+            )
             for site in self.sites
         ]
         return f'{text(plain).translate(UNSAFE_IN_SCRIPT)[:-1]},"sites":[{",".join(sites)}]}}'
@@ -196,10 +242,14 @@ def check_picture(pixels: Any) -> NDArray[np.uint8]:
     given = pixels.detach().cpu().numpy() if hasattr(pixels, "detach") else np.asarray(pixels)
     if given.ndim != 3 or given.shape[2] != 3 or given.dtype != np.uint8 or 0 in given.shape:
         got = f"got {given.dtype} of shape {given.shape}"
-        raise SaccadeError(f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first")
+        raise SaccadeError(
+            f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first"
+        )
     if max(given.shape) <= MOST_PIXELS:
         return given
-    height, width = (max(1, round(size * MOST_PIXELS / max(given.shape))) for size in given.shape[:2])
+    height, width = (
+        max(1, round(size * MOST_PIXELS / max(given.shape))) for size in given.shape[:2]
+    )
     return np.asarray(Image.fromarray(given).resize((width, height), Image.Resampling.BICUBIC))
 
 
@@ -214,7 +264,9 @@ def check_ending(path: str | os.PathLike[str]) -> Path:
     """The path, if its ending is that of a picture, a page or numbers."""
     found = Path(path)
     if found.suffix.lower() not in (*PICTURES, *ALL_SITES):
-        raise SaccadeError(f"cannot draw to '{found}'; name a file ending in .png, .svg, .pdf, .html or .json")
+        raise SaccadeError(
+            f"cannot draw to '{found}'; name a file ending in .png, .svg, .pdf, .html or .json"
+        )
     return found
 
 

@@ -45,40 +45,80 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Neither date nor program is written: the same weights give the same bytes.
 SVG_FONT = re.compile(rb"(style=\"[^\"]*font(?:-family)?: [^\";]*)")
-METADATA = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}
+METADATA = {
+    "png": ("Software",),
+    "svg": ("Date", "Creator"),
+    "pdf": ("CreationDate", "Creator", "Producer"),
+}
 
 
-def alignment(site: Site, title: str = "", model: str = "", head: int | None = None, legend: str = LEGEND) -> Figure:
+def alignment(
+    site: Site, title: str = "", model: str = "", head: int | None = None, legend: str = LEGEND
+) -> Figure:
     """Who looked at whom, by one head or the mean of all: queries down the left, keys along the top (Bahdanau et al. 2015, Figure 3)."""
     longest, count = max(len(site.rows), len(site.columns)), len(site.weights)
     cell = 0.4 if longest <= 16 else 0.34 * min(1.0, MOST_NUMBERED / longest)
     weights = np.mean(site.weights, 0) if head is None else np.asarray(site.weights[head])
     which = f"head {head}" if head is not None else f"average of {count} heads" if count > 1 else ""
-    flat = "nearly the same for all" if len(weights) == 1 < weights.shape[1] and is_flat(weights[0]) else ""
-    return _panels(site, title, (model, site.name, which, flat, legend), {"": weights}, max(0.02, cell))
+    flat = (
+        "nearly the same for all"
+        if len(weights) == 1 < weights.shape[1] and is_flat(weights[0])
+        else ""
+    )
+    return _panels(
+        site, title, (model, site.name, which, flat, legend), {"": weights}, max(0.02, cell)
+    )
 
 
 def heads(site: Site, title: str = "", model: str = "") -> Figure:
     """All heads of a site side by side on one scale, up to 16 of them (Vaswani et al. 2017, appendix)."""
     count = len(site.weights)
-    which = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
-    shown = {f"head {n}": np.asarray(weights) for n, weights in enumerate(site.weights[:MOST_HEADS])}
-    return _panels(site, title, (model, site.name, which, LEGEND), shown, min(0.34, 2.4 / max(len(site.rows), len(site.columns))))
+    which = (
+        f"the first {MOST_HEADS} of {count} heads"
+        if count > MOST_HEADS
+        else f"{count} head{'s' * (count > 1)}"
+    )
+    shown = {
+        f"head {n}": np.asarray(weights) for n, weights in enumerate(site.weights[:MOST_HEADS])
+    }
+    return _panels(
+        site,
+        title,
+        (model, site.name, which, LEGEND),
+        shown,
+        min(0.34, 2.4 / max(len(site.rows), len(site.columns))),
+    )
 
 
-def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, np.ndarray], cell: float) -> Figure:
+def _panels(
+    site: Site, title: str, notes: Sequence[str], panels: Mapping[str, np.ndarray], cell: float
+) -> Figure:
     """Heat maps of one scale, each with its name under it; a single one without a name gets numbers where they fit."""
     named, weights = "" not in panels, np.stack(list(panels.values()))
     low, high = shade_range(weights)
     rows, columns = [label(token) for token in site.rows], [label(token) for token in site.columns]
     find("".join((title, *rows, *columns)))
-    across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(len(panels), 4)  # so that few positions stay empty
-    size = float(np.clip(72 * cell * 0.8, 5, 10))  # points that fit a cell; letters smaller than 5 cannot be read
+    across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(
+        len(panels), 4
+    )  # so that few positions stay empty
+    size = float(
+        np.clip(72 * cell * 0.8, 5, 10)
+    )  # points that fit a cell; letters smaller than 5 cannot be read
     left, longest = (max(width_of(name, size) for name in names) for names in (rows, columns))
-    left, right = left + 0.12, longest * math.cos(TILT)  # the last of the leaning labels needs room to the right
+    left, right = (
+        left + 0.12,
+        longest * math.cos(TILT),
+    )  # the last of the leaning labels needs room to the right
     above = longest * math.sin(TILT) + size / 72 * math.cos(TILT) + 0.1
-    every = max(1, math.ceil(size / (72 * cell)))  # only every n-th word is written where cells are too small
-    tilt: dict[str, Any] = {"rotation": math.degrees(TILT), "rotation_mode": "anchor", "ha": "left", "va": "center"}
+    every = max(
+        1, math.ceil(size / (72 * cell))
+    )  # only every n-th word is written where cells are too small
+    tilt: dict[str, Any] = {
+        "rotation": math.degrees(TILT),
+        "rotation_mode": "anchor",
+        "ha": "left",
+        "va": "center",
+    }
     wide, tall = max(cell * len(columns), THINNEST), max(cell * len(rows), THINNEST)
     step, down = max(wide + GAP, 0.6), tall + (0.36 if named else 0.0)
     end = MARGIN + left + (across - 1) * step + wide
@@ -91,40 +131,72 @@ def _panels(site: Site, title: str, notes: Sequence[str], panels: Mapping[str, n
         axes = add_axes(figure, MARGIN + left + x * step, top + above + y * down, wide, tall)
         image = heat(axes, values, cell, low, high)
         beside, over = rows if x == 0 else [], columns if y == 0 else []
-        axes.set_yticks(range(0, len(beside), every), beside[::every], **style(size, text="".join(rows)))
+        axes.set_yticks(
+            range(0, len(beside), every), beside[::every], **style(size, text="".join(rows))
+        )
         axes.xaxis.tick_top()
-        axes.set_xticks(range(0, len(over), every), over[::every], **style(size, text="".join(columns)), **tilt)
+        axes.set_xticks(
+            range(0, len(over), every), over[::every], **style(size, text="".join(columns)), **tilt
+        )
         if named:
             axes.set_xlabel(name, labelpad=4, **style(8, GRAY))
         elif max(values.shape) <= MOST_NUMBERED:
-            for (down_at, across_at), value in np.ndenumerate(values):  # nothing for what rounds to zero
+            for (down_at, across_at), value in np.ndenumerate(
+                values
+            ):  # nothing for what rounds to zero
                 ink = "white" if (value - low) / (high - low) > DARK else "#1a1a1a"
                 if abs(value) >= 0.005:
                     how = style(72 * cell * 0.27, ink)
-                    axes.text(across_at, down_at, two_digits(value), ha="center", va="center_baseline", **how)
+                    axes.text(
+                        across_at,
+                        down_at,
+                        two_digits(value),
+                        ha="center",
+                        va="center_baseline",
+                        **how,
+                    )
     height = min(tall, 1.6)
-    bar = figure.colorbar(image, cax=add_axes(figure, end + GAP, top + above + tall - height, 0.12, height))
+    bar = figure.colorbar(
+        image, cax=add_axes(figure, end + GAP, top + above + tall - height, 0.12, height)
+    )
     ends = [
-        "0" if end == 0 else two_digits(end) if abs(end) >= 0.05 else f"{end:.2g}".replace("0.", ".", 1) for end in (low, high)
+        "0"
+        if end == 0
+        else two_digits(end)
+        if abs(end) >= 0.05
+        else f"{end:.2g}".replace("0.", ".", 1)
+        for end in (low, high)
     ]
-    bar.set_ticks([low, high], labels=[f"≤ {ends[0]}" if low > 0 else ends[0], ends[1]], **style(8, GRAY))
+    bar.set_ticks(
+        [low, high], labels=[f"≤ {ends[0]}" if low > 0 else ends[0], ends[1]], **style(8, GRAY)
+    )
     bar.minorticks_off()
     bar.outline.set(color=EDGE, linewidth=0.6)
     bar.ax.tick_params(length=0, pad=3)
     return figure
 
 
-def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, title: str) -> Figure:
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, title: str
+) -> Figure:
     """One line per name through its (x, y) points, such as BLEU against sentence length; names are in the order of the lines' ends."""
     names = [label(name, LONGEST_NAME) for name in series]
     find("".join((title, x_label, y_label, *names)))
     wide, tall = 5.2, max(3.1, NAME_STEP * len(series))
     name_room = max(width_of(name, 9) for name in names) + 0.95
-    figure, top = sheet(MARGIN + 0.75 + wide + name_room + MARGIN, 0.1 + tall + 0.45 + MARGIN, title)
+    figure, top = sheet(
+        MARGIN + 0.75 + wide + name_room + MARGIN, 0.1 + tall + 0.45 + MARGIN, title
+    )
     axes = add_axes(figure, MARGIN + 0.75, top + 0.1, wide, tall)
     drawn = []
-    for n, points in enumerate(series.values()):  # colors and markers have different periods, so that many lines differ
-        look: dict[str, Any] = {"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)], "markeredgecolor": "white"}
+    for n, points in enumerate(
+        series.values()
+    ):  # colors and markers have different periods, so that many lines differ
+        look: dict[str, Any] = {
+            "color": COLORS[n % len(COLORS)],
+            "marker": MARKERS[n % len(MARKERS)],
+            "markeredgecolor": "white",
+        }
         look |= {"markersize": 7, "markeredgewidth": 0.5}  # a wider edge would hide a star
         drawn += axes.plot(*zip(*sorted(points), strict=True), linewidth=1.8, zorder=3, **look)
     axes.spines[["top", "right"]].set_visible(False)
@@ -136,9 +208,21 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
     order = sorted(range(len(drawn)), key=lambda n: -float(np.asarray(drawn[n].get_ydata())[-1]))
     font = FontProperties(family=families("".join(names)), size=9)
     # a box of its own: its marks are not data
-    look = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "prop": font, "frameon": True, "edgecolor": EDGE}
+    look = {
+        "loc": "center left",
+        "bbox_to_anchor": (1, 0.5),
+        "prop": font,
+        "frameon": True,
+        "edgecolor": EDGE,
+    }
     look |= {"fancybox": False, "handlelength": 3.2}
-    legend = axes.legend([drawn[n] for n in order], [names[n] for n in order], borderaxespad=1.4, labelspacing=0.3, **look)
+    legend = axes.legend(
+        [drawn[n] for n in order],
+        [names[n] for n in order],
+        borderaxespad=1.4,
+        labelspacing=0.3,
+        **look,
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     return figure
@@ -146,17 +230,27 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
 
 def before_after(made: Sequence[Any], title: str = "") -> Figure:
     """Pictures as they were, as they were read where noise was added, and as a model made them: a column for each."""
-    kinds = {"before": [one.before for one in made], "noisy": [one.noisy for one in made], "after": [one.after for one in made]}
+    kinds = {
+        "before": [one.before for one in made],
+        "noisy": [one.noisy for one in made],
+        "after": [one.after for one in made],
+    }
     rows = {name: pictures for name, pictures in kinds.items() if pictures[0] is not None}
     high, wide = made[0].before.shape[:2]
     scale = PICTURE / max(high, wide)
-    left, across, down = width_of("before", 9) + 0.12, scale * wide + GAP / 2, scale * high + GAP / 2
+    left, across, down = (
+        width_of("before", 9) + 0.12,
+        scale * wide + GAP / 2,
+        scale * high + GAP / 2,
+    )
     note = "PSNR in decibels: more is closer"
     width = max(2 * MARGIN + left + across * len(made), NARROWEST)
     figure, top = sheet(width, down * len(rows) + 0.3, title, note)
     for y, (name, pictures) in enumerate(rows.items()):
         for x, pixels in enumerate(pictures):
-            axes = add_axes(figure, MARGIN + left + x * across, top + y * down, scale * wide, scale * high)
+            axes = add_axes(
+                figure, MARGIN + left + x * across, top + y * down, scale * wide, scale * high
+            )
             axes.imshow(pixels, interpolation="nearest", aspect="auto")
             axes.set_xticks([])
             axes.set_yticks([])
@@ -175,11 +269,18 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     content = io.BytesIO()
     if kind != "svg":  # there a viewer may have the font
         put_boxes(figure)
-    with matplotlib.rc_context({"svg.hashsalt": "saccade", "svg.fonttype": "none"}), warnings.catch_warnings():
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "saccade", "svg.fonttype": "none"}),
+        warnings.catch_warnings(),
+    ):
         ignore_missing_glyphs()
-        figure.savefig(content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ())))
+        figure.savefig(
+            content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ()))
+        )
     made = content.getvalue()
-    if kind == "svg":  # text stays text, so that a viewer draws it with fonts of its own where it lacks these
+    if (
+        kind == "svg"
+    ):  # text stays text, so that a viewer draws it with fonts of its own where it lacks these
         made = SVG_FONT.sub(rb"\1, sans-serif", made)
     write_atomically(path, made)
     return path
@@ -189,7 +290,9 @@ def put_boxes(figure: Figure) -> None:
     """A box instead of each character that no font has."""
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         names = [one.get_text() for one in axis.get_ticklabels()]
-        if [boxed(name) for name in names] != names:  # an axis writes its labels anew when it is drawn
+        if [
+            boxed(name) for name in names
+        ] != names:  # an axis writes its labels anew when it is drawn
             axis.set_ticklabels([boxed(name) for name in names])
     for text in figure.findobj(Text):
         text.set_text(boxed(text.get_text()))
@@ -200,9 +303,17 @@ def two_digits(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 0.995 else f"{value:.2f}".replace("0.", ".", 1)
 
 
-def style(size: float, color: str = "#1a1a1a", weight: str = "normal", text: str = "") -> dict[str, Any]:
+def style(
+    size: float, color: str = "#1a1a1a", weight: str = "normal", text: str = ""
+) -> dict[str, Any]:
     """The keywords of a text in fonts that have it; without `parse_math` a token with two dollar signs would become a formula."""
-    return {"fontsize": size, "color": color, "fontweight": weight, "fontfamily": families(text), "parse_math": False}
+    return {
+        "fontsize": size,
+        "color": color,
+        "fontweight": weight,
+        "fontfamily": families(text),
+        "parse_math": False,
+    }
 
 
 def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
@@ -225,7 +336,10 @@ def fitted(text: str, size: float, width: float, weight: str = "normal") -> str:
 def sheet(width: float, body: float, title: str, note: str = "") -> tuple[Figure, float]:
     """A white figure with a title, a gray note under it and `body` inches of room; returns it and where the room begins."""
     inside = width - 2 * MARGIN
-    lines = [(line, style(12, weight="bold", text=line), 0.23) for line in wrap(title, 12, inside, "bold")]
+    lines = [
+        (line, style(12, weight="bold", text=line), 0.23)
+        for line in wrap(title, 12, inside, "bold")
+    ]
     lines += [(line, style(8, GRAY, text=line), 0.17) for line in wrap(note, 8, inside)]
     height = MARGIN + sum(step for _, _, step in lines) + (0.08 if lines else 0.0) + body
     figure, top = Figure(figsize=(width, height), dpi=DPI, facecolor="white"), MARGIN
@@ -238,12 +352,18 @@ def sheet(width: float, body: float, title: str, note: str = "") -> tuple[Figure
 def add_axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
     """Axes at a position in inches from the top left corner."""
     across, down = figure.get_size_inches()
-    return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
+    return figure.add_axes(
+        (left / across, 1 - (top + height) / down, width / across, height / down)
+    )
 
 
-def heat(axes: Axes, values: np.ndarray, cell: float, low: float, high: float, shades: str = "gray_r") -> AxesImage:
+def heat(
+    axes: Axes, values: np.ndarray, cell: float, low: float, high: float, shades: str = "gray_r"
+) -> AxesImage:
     """One shade per cell, with thin lines between cells that are large enough for them."""
-    image = axes.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    image = axes.imshow(
+        values, cmap=shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest"
+    )
     axes.tick_params(length=0, pad=3)
     for spine in axes.spines.values():
         spine.set(color=EDGE, linewidth=0.6)

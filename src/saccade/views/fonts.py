@@ -19,9 +19,15 @@ PREFERRED = (
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Droid Sans Fallback", "Noto Sans KR", "NanumGothic",
     "UnBatang", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Arabic", "Arial Unicode MS", "Unifont",
 )  # fmt: skip
-NO_LETTERS = ("Last Resort", "Adobe Blank", "cm")  # how families begin that have boxes or glyphs of formulas instead of letters
+NO_LETTERS = (
+    "Last Resort",
+    "Adobe Blank",
+    "cm",
+)  # how families begin that have boxes or glyphs of formulas instead of letters
 # A family without the exact weight is right where only it has a character.
-logging.getLogger("matplotlib.font_manager").addFilter(lambda record: "Failed to find font" not in record.getMessage())
+logging.getLogger("matplotlib.font_manager").addFilter(
+    lambda record: "Failed to find font" not in record.getMessage()
+)
 
 
 def families(text: str = "") -> list[str]:
@@ -31,15 +37,25 @@ def families(text: str = "") -> list[str]:
 
 def find(text: str) -> str:
     """Finds fonts for a text, also new ones; says which of its characters no font has, and what somebody can do about it."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}  # matplotlib keeps its list in a cache for ever
-    for path in sorted(set(font_manager.findSystemFonts()) - known) if _cover(_beyond_base(text))[1] else ():
-        with contextlib.suppress(OSError, RuntimeError, ValueError, NotImplementedError):  # a broken file, letters made of pixels
+    known = {
+        entry.fname for entry in font_manager.fontManager.ttflist
+    }  # matplotlib keeps its list in a cache for ever
+    for path in (
+        sorted(set(font_manager.findSystemFonts()) - known) if _cover(_beyond_base(text))[1] else ()
+    ):
+        with contextlib.suppress(
+            OSError, RuntimeError, ValueError, NotImplementedError
+        ):  # a broken file, letters made of pixels
             font_manager.fontManager.addfont(path)
             _cover.cache_clear()
     left = _cover(_beyond_base(text))[1]
     signs = [sign for sign in dict.fromkeys(text) if sign in left]
     shown = " ".join(signs[:8]) + (" …" if len(signs) > 8 else "")
-    package = "fonts-noto-cjk" if any(unicodedata.east_asian_width(sign) == "W" for sign in signs) else "fonts-noto-core"
+    package = (
+        "fonts-noto-cjk"
+        if any(unicodedata.east_asian_width(sign) == "W" for sign in signs)
+        else "fonts-noto-core"
+    )
     return f"no font here has {shown}; install {package}, or write .html" if signs else ""
 
 
@@ -67,7 +83,11 @@ def ignore_missing_glyphs() -> None:
 def _cover(signs: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Few installed families that have these characters, and the characters that none has."""
     found: list[str] = []
-    installed = {entry.name for entry in font_manager.fontManager.ttflist if not entry.name.startswith(NO_LETTERS)}
+    installed = {
+        entry.name
+        for entry in font_manager.fontManager.ttflist
+        if not entry.name.startswith(NO_LETTERS)
+    }
     order = [name for name in PREFERRED if name in installed] + sorted(installed - {*PREFERRED})
     while signs:
         best = max(order, key=lambda name: len(signs & _signs_of(name)))
@@ -87,4 +107,8 @@ def _signs_of(family: str) -> frozenset[str]:
 def _beyond_base(text: str) -> frozenset[str]:
     """The characters of a text that the base family lacks; blanks, joiners and variation selectors need no glyph."""
     lacking = {*text} - _signs_of(BASE_FAMILY)
-    return frozenset(sign for sign in lacking if unicodedata.category(sign)[0] not in "CZ" and not "\ufe00" <= sign <= "\ufe0f")
+    return frozenset(
+        sign
+        for sign in lacking
+        if unicodedata.category(sign)[0] not in "CZ" and not "\ufe00" <= sign <= "\ufe0f"
+    )

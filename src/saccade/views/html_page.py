@@ -39,7 +39,11 @@ class Section:
 
 def attention_page(document: Document) -> str:
     """One HTML file in which each word shows where it looks, by pointer and by keyboard."""
-    title = document.title if len(document.title) <= LONGEST_TITLE else f"{document.title[: LONGEST_TITLE - 1]}…"
+    title = (
+        document.title
+        if len(document.title) <= LONGEST_TITLE
+        else f"{document.title[: LONGEST_TITLE - 1]}…"
+    )
     title = title or "attention"
     model = f'<p class="muted">{_escape(document.model)}</p>' if document.model else ""
     pair = list(zip(document.called, (document.source, document.target), strict=True))
@@ -50,7 +54,11 @@ def attention_page(document: Document) -> str:
         for name, words in pair
         if words and " ".join(words) != document.title
     )
-    return _page(title, f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}', "attention.js")
+    return _page(
+        title,
+        f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}',
+        "attention.js",
+    )
 
 
 def explained_page(worked: Worked) -> str:
@@ -69,49 +77,77 @@ def explained_page(worked: Worked) -> str:
 def notebook_view(document: Document) -> str:
     """The page of a document in a frame of its own: alive in a notebook without a kernel, apart from all others, as high as it needs."""
     page = attention_page(document).replace("</body>", f"{FIT_FRAME}\n</body>")
-    height = min(900, 480 + 30 * max(len(site.rows) for site in document.sites))  # until, or unless, the script may set it
+    height = min(
+        900, 480 + 30 * max(len(site.rows) for site in document.sites)
+    )  # until, or unless, the script may set it
     style = f"width:100%;height:{height}px;border:0;background:transparent"
     return f'<iframe title="{_escape("Attention: " + document.title)}" style="{style}" srcdoc="{_escape(page)}"></iframe>'
 
 
 def small_table(rows: Sequence[Sequence[object]]) -> str:
     """Rows as a plain HTML table for a notebook cell, which styles it."""
-    cells = ["".join(f'<td style="text-align:left">{_escape(str(value))}</td>' for value in row) for row in rows]
+    cells = [
+        "".join(f'<td style="text-align:left">{_escape(str(value))}</td>' for value in row)
+        for row in rows
+    ]
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def report_page(title: str, sections: Sequence[Section], pages: Sequence[tuple[str, str]] = ()) -> str:
+def report_page(
+    title: str, sections: Sequence[Section], pages: Sequence[tuple[str, str]] = ()
+) -> str:
     """One HTML file with a heading, links to other `pages` beside it (file, name), a list of contents and the sections in their order."""
     parts = [f"<h1>{_escape(title)}</h1>"]
     if pages:
-        others = " · ".join(f'<a href="{_escape(file)}">{_escape(name)}</a>' for file, name in pages)
+        others = " · ".join(
+            f'<a href="{_escape(file)}">{_escape(name)}</a>' for file, name in pages
+        )
         parts.insert(0, f'<nav class="muted" aria-label="Pages">{others}</nav>')
     if len(sections) > 2:
-        links = "".join(f'<li><a href="#part-{n}">{_escape(section.heading)}</a></li>' for n, section in enumerate(sections, 1))
+        links = "".join(
+            f'<li><a href="#part-{n}">{_escape(section.heading)}</a></li>'
+            for n, section in enumerate(sections, 1)
+        )
         parts.append(f'<nav class="contents" aria-label="Contents"><ol>{links}</ol></nav>')
     for number, section in enumerate(sections, 1):
-        parts.append(f'<section class="section" id="part-{number}" aria-labelledby="head-{number}">')
+        parts.append(
+            f'<section class="section" id="part-{number}" aria-labelledby="head-{number}">'
+        )
         parts.append(f'<h2 id="head-{number}">{_escape(section.heading)}</h2>')
         paragraphs = re.split(r"\n\s*\n", section.text.strip())
-        parts += [f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()]
-        parts += [f'<pre class="scroll" tabindex="0">{_escape(section.code)}</pre>'] if section.code else []
+        parts += [
+            f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()
+        ]
+        parts += (
+            [f'<pre class="scroll" tabindex="0">{_escape(section.code)}</pre>']
+            if section.code
+            else []
+        )
         parts += [_table(section.table, section.heading)] if section.table else []
         if section.picture:  # inside the page itself, as large as on paper: its dots per inch against the 96 of a page
             kind, width = "png", 0
             if section.picture.startswith(b"<?xml"):
-                kind, points = "svg+xml", re.search(rb'<svg[^>]* width="([\d.]+)pt"', section.picture)
+                kind, points = (
+                    "svg+xml",
+                    re.search(rb'<svg[^>]* width="([\d.]+)pt"', section.picture),
+                )
                 width = round(float(points[1]) * 4 / 3) if points else 600
             else:
                 with Image.open(io.BytesIO(section.picture)) as image:
                     width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
-            data, alt = base64.b64encode(section.picture).decode("ascii"), _escape(f"Picture: {section.heading}")
+            data, alt = (
+                base64.b64encode(section.picture).decode("ascii"),
+                _escape(f"Picture: {section.heading}"),
+            )
             parts.append(
                 f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/{kind};base64,{data}"></figure>'
             )
         parts += [_view(section.document)] if section.document else []
         parts.append("</section>")
     return _page(
-        title, "\n".join(parts), *(["attention.js"] if any(section.document is not None for section in sections) else [])
+        title,
+        "\n".join(parts),
+        *(["attention.js"] if any(section.document is not None for section in sections) else []),
     )
 
 
@@ -120,13 +156,24 @@ def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
     texts = [["" if value is None else str(value) for value in row] for row in rows]
     kinds = []
     for column in zip(*texts[1:], strict=True):
-        is_number = any(column) and all(NUMBER.fullmatch(text.strip()) for text in column if text.strip(" –-"))
+        is_number = any(column) and all(
+            NUMBER.fullmatch(text.strip()) for text in column if text.strip(" –-")
+        )
         kinds.append(' class="number"' if is_number else "")
 
     def line(row: list[str], tag: str, scope: str) -> str:
-        return "<tr>" + "".join(f"<{tag}{scope}{k}>{_escape(t)}</{tag}>" for t, k in zip(row, kinds, strict=True)) + "</tr>"
+        return (
+            "<tr>"
+            + "".join(
+                f"<{tag}{scope}{k}>{_escape(t)}</{tag}>" for t, k in zip(row, kinds, strict=True)
+            )
+            + "</tr>"
+        )
 
-    head, body = line(texts[0], "th", ' scope="col"'), "".join(line(row, "td", "") for row in texts[1:])
+    head, body = (
+        line(texts[0], "th", ' scope="col"'),
+        "".join(line(row, "td", "") for row in texts[1:]),
+    )
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{_escape(f"Table: {heading}")}">'
         f'<table class="table"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
@@ -145,7 +192,8 @@ def _view(document: Document) -> str:
 def _page(title: str, body: str, *scripts: str) -> str:
     """The frame of every page; its empty icon keeps the browser from asking for /favicon.ico."""
     frame, style, *code = (
-        files("saccade.views").joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", *scripts)
+        files("saccade.views").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html", "page.css", *scripts)
     )
     script = "".join(f"<script>{one}</script>" for one in code)
     return Template(frame).substitute(title=_escape(title), style=style, body=body, script=script)
@@ -153,4 +201,6 @@ def _page(title: str, body: str, *scripts: str) -> str:
 
 def _escape(text: str) -> str:
     """Text for HTML; what UTF-8 or HTML cannot carry becomes a question mark, so that the page can always be written."""
-    return html.escape(text.replace("\0", "?").encode("utf-8", "replace").decode("utf-8"), quote=True)
+    return html.escape(
+        text.replace("\0", "?").encode("utf-8", "replace").decode("utf-8"), quote=True
+    )

@@ -19,11 +19,18 @@ from .selection import SPECIAL, best_site
 
 Picture = NDArray[np.uint8]
 Weights = NDArray[np.floating]
-Offset = tuple[float, float]  # how far below and right of its cell a position looks, in heights and widths of the picture
-Panel = tuple[str, Weights | None, Offset]  # a title, and weights over the picture (rows × columns), or the picture as it is
+Offset = tuple[
+    float, float
+]  # how far below and right of its cell a position looks, in heights and widths of the picture
+Panel = tuple[
+    str, Weights | None, Offset
+]  # a title, and weights over the picture (rows × columns), or the picture as it is
 PLAIN: Panel = ("picture", None, (0.0, 0.0))
 UNNAMED: Panel = ("", None, (0.0, 0.0))
-DIM, GLOW = 0.32, 0.25  # of a pixel's brightness where nothing is looked at; of the way to white at the strongest position
+DIM, GLOW = (
+    0.32,
+    0.25,
+)  # of a pixel's brightness where nothing is looked at; of the way to white at the strongest position
 PANEL, LARGE, SMALL = 1.42, 3.0, 0.92  # inches of the longer side of a picture in a panel
 GAP, TITLE_ROOM = 0.1, 0.24  # inches between panels, and for the title above each
 STRIP = 0.52  # inches of a strip of channels and its title
@@ -48,13 +55,17 @@ def upsample(weights: Weights, height: int, width: int, offset: Offset = (0.0, 0
 
     def between(count: int, at: NDArray[np.floating]) -> NDArray[np.floating]:
         """How much each of `count` positions counts at each pixel."""
-        return np.clip(1 - np.abs(np.clip(at - 0.5, 0, count - 1)[:, None] - np.arange(count)), 0, None)
+        return np.clip(
+            1 - np.abs(np.clip(at - 0.5, 0, count - 1)[:, None] - np.arange(count)), 0, None
+        )
 
     down, across = pixels_in_grid(weights.shape, (height, width), offset)
     return between(weights.shape[0], down) @ weights @ between(weights.shape[1], across).T
 
 
-def pixels_in_grid(grid: Sequence[int], sizes: Sequence[int], offset: Offset) -> list[NDArray[np.floating]]:
+def pixels_in_grid(
+    grid: Sequence[int], sizes: Sequence[int], offset: Offset
+) -> list[NDArray[np.floating]]:
     """Of each side, where the middles of pixels lie in positions of a grid."""
     each = zip(grid, sizes, offset, strict=True)
     return [((np.arange(size) + 0.5) / size - by) * count for count, size, by in each]
@@ -66,7 +77,11 @@ def lit(picture: Picture, weights: Weights, offset: Offset = (0.0, 0.0)) -> Pict
     height, width = picture.shape[:2]
     if is_hard(weights):
         at = zip(pixels_in_grid(weights.shape, (height, width), offset), weights.shape, strict=True)
-        smooth = np.asarray(weights[np.ix_(*(np.clip(np.floor(place), 0, count - 1).astype(int) for place, count in at))])
+        smooth = np.asarray(
+            weights[
+                np.ix_(*(np.clip(np.floor(place), 0, count - 1).astype(int) for place, count in at))
+            ]
+        )
     else:
         smooth = upsample(weights, height, width, offset)
     part = np.clip(smooth / (weights.max() or 1.0), 0, 1)[:, :, None]
@@ -74,11 +89,15 @@ def lit(picture: Picture, weights: Weights, offset: Offset = (0.0, 0.0)) -> Pict
     return np.round(bright + GLOW * part**2 * (255 - bright)).astype(np.uint8)
 
 
-def draw_panel(axes: Axes, picture: Picture, panel: Panel, size: float = 9, least: float = 0.0) -> None:
+def draw_panel(
+    axes: Axes, picture: Picture, panel: Panel, size: float = 9, least: float = 0.0
+) -> None:
     """A picture without axes, its title above, as wide as it or at least as `least` inches; of hard attention the one position is outlined."""
     (height, width), (title, weights, offset) = picture.shape[:2], panel
     axes.imshow(
-        picture if weights is None else lit(picture, weights, offset), extent=(0, width, height, 0), interpolation="antialiased"
+        picture if weights is None else lit(picture, weights, offset),
+        extent=(0, width, height, 0),
+        interpolation="antialiased",
     )
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -93,7 +112,9 @@ def draw_panel(axes: Axes, picture: Picture, panel: Panel, size: float = 9, leas
         axes.set_title(fitted(title, size, max(wide, least)), pad=3, **style(size, text=title))
 
 
-def draw_scan_path(axes: Axes, picture: Picture, site: Site, found: Sequence[Fixation], digits: float = 8) -> list[str]:
+def draw_scan_path(
+    axes: Axes, picture: Picture, site: Site, found: Sequence[Fixation], digits: float = 8
+) -> list[str]:
     """The picture, a little paler, and the scan path over it; the colors of its fixations."""
     draw_panel(axes, np.round(0.8 * picture + 0.2 * 128).astype(np.uint8), UNNAMED)
     return draw_path(axes, (picture.shape[0], picture.shape[1]), found, site, digits)
@@ -110,17 +131,32 @@ def of_document(document: Document, site: Site | None, heads: bool, head: int | 
     picture, and the weights of channels."""
     if site is None:
         over = [one for one in document.sites if one.grid is not None]
-        maps: list[Panel] = [(one.name, np.mean(one.weights, 0)[0].reshape(one.grid), one.offset) for one in over]
-        strips = {one.name: np.mean(one.weights, 0)[0] for one in document.sites if one.grid is None}
-        return panels(document.picture, [PLAIN, *maps], titled(document), (document.model,), 0, strips)
-    weights, count = np.mean(site.weights, 0) if head is None else site.weights[head], len(site.weights)
-    which = "" if count == 1 else f"head {head}" if head is not None else f"average of {count} heads"
+        maps: list[Panel] = [
+            (one.name, np.mean(one.weights, 0)[0].reshape(one.grid), one.offset) for one in over
+        ]
+        strips = {
+            one.name: np.mean(one.weights, 0)[0] for one in document.sites if one.grid is None
+        }
+        return panels(
+            document.picture, [PLAIN, *maps], titled(document), (document.model,), 0, strips
+        )
+    weights, count = (
+        np.mean(site.weights, 0) if head is None else site.weights[head],
+        len(site.weights),
+    )
+    which = (
+        "" if count == 1 else f"head {head}" if head is not None else f"average of {count} heads"
+    )
     several = len(site.rows) > 1
     if not heads and several:
         return words(document, site, weights, (document.model, site.name, which), head)
     shown: list[Panel] = [(site.rows[0], weights[0].reshape(site.grid), site.offset)]
     if heads:
-        which = f"the first {MOST_HEADS} of {count} heads" if count > MOST_HEADS else f"{count} head{'s' * (count > 1)}"
+        which = (
+            f"the first {MOST_HEADS} of {count} heads"
+            if count > MOST_HEADS
+            else f"{count} head{'s' * (count > 1)}"
+        )
         shown = [
             (f"{word} {n}" if several else f"head {n}", row, offset)
             for n, one in enumerate(site.weights[:MOST_HEADS])
@@ -128,7 +164,13 @@ def of_document(document: Document, site: Site | None, heads: bool, head: int | 
         ]
     across = len(word_maps(site, weights)) if several else 0
     first: list[Panel] = [] if several else [PLAIN]
-    return panels(document.picture, [*first, *shown], titled(document), (document.model, site.name, which), min(across, 12))
+    return panels(
+        document.picture,
+        [*first, *shown],
+        titled(document),
+        (document.model, site.name, which),
+        min(across, 12),
+    )
 
 
 def titled(document: Document) -> str:
@@ -149,7 +191,10 @@ def panels(
     find("".join((title, *(name for name, *_ in shown))))
     across = across or evenly(len(shown), 6 if len(shown) <= 30 else 8)
     wide, tall = sizes_of(picture, PANEL if len(shown) > 3 else 0.8 * LARGE)
-    down, above = tall + TITLE_ROOM + GAP, math.ceil(len(shown) / across) * (tall + TITLE_ROOM + GAP)
+    down, above = (
+        tall + TITLE_ROOM + GAP,
+        math.ceil(len(shown) / across) * (tall + TITLE_ROOM + GAP),
+    )
     width = max(2 * MARGIN + across * (wide + GAP) - GAP, NARROWEST)
     most = max((float(weights.max()) for weights in strips.values()), default=0.0)
     scale = (f"strips: 0 is black, {most:.2f} is white",) if strips else ()
@@ -159,7 +204,13 @@ def panels(
         axes = add_axes(figure, MARGIN + x * (wide + GAP), top + y * down + TITLE_ROOM, wide, tall)
         draw_panel(axes, picture, (panel_name(name), weights, offset))
     for n, (name, weights) in enumerate(strips.items()):
-        axes = add_axes(figure, MARGIN, top + above + n * STRIP + TITLE_ROOM, width - 2 * MARGIN, STRIP - TITLE_ROOM - GAP)
+        axes = add_axes(
+            figure,
+            MARGIN,
+            top + above + n * STRIP + TITLE_ROOM,
+            width - 2 * MARGIN,
+            STRIP - TITLE_ROOM - GAP,
+        )
         heat(axes, weights[None], 0.0, min(0.0, float(weights.min())), most, "gray")
         axes.set(xticks=[], yticks=[])
         text = f"{panel_name(name)}: {len(weights)}, {weights.min():.2f} to {weights.max():.2f}"
@@ -179,7 +230,9 @@ def panel_name(site: str) -> str:
     return re.sub(r"^encoder\.stages\.(\d+)\.blocks\.(\d+)$", r"stage \1, block \2", name)
 
 
-def words(document: Document, site: Site, weights: Weights, notes: Sequence[str], head: int | None = None) -> Figure:
+def words(
+    document: Document, site: Site, weights: Weights, notes: Sequence[str], head: int | None = None
+) -> Figure:
     """The picture and its scan path, large; under them the picture word by word as bright as the word looked at it."""
     picture, found = document.picture, fixations(site, head)
     caption = titled(document)
@@ -187,7 +240,9 @@ def words(document: Document, site: Site, weights: Weights, notes: Sequence[str]
     find("".join((caption, *site.rows)))
     wide, tall = sizes_of(picture, LARGE)
     width = 2 * MARGIN + 2 * wide + GAP + LEGEND
-    across = evenly(len(shown), max(1, int((width - 2 * MARGIN + GAP) / (sizes_of(picture, PANEL)[0] + GAP))))
+    across = evenly(
+        len(shown), max(1, int((width - 2 * MARGIN + GAP) / (sizes_of(picture, PANEL)[0] + GAP)))
+    )
     small_wide = min((width - 2 * MARGIN + GAP) / across - GAP, 0.65 * wide)
     small_tall = small_wide * tall / wide
     rows = math.ceil(len(shown) / across)
@@ -205,10 +260,14 @@ def words(document: Document, site: Site, weights: Weights, notes: Sequence[str]
     return figure
 
 
-def contact_sheet(documents: Sequence[Document], title: str = "", note: str = "", across: int = 6) -> Figure:
+def contact_sheet(
+    documents: Sequence[Document], title: str = "", note: str = "", across: int = 6
+) -> Figure:
     """For each picture its scan path, its caption, and where each word looked: as many rows of panels as the words need."""
     if not documents or any(document.picture is None for document in documents):
-        raise SaccadeError("a contact sheet needs documents with a picture; look at one picture at a time and pass them all")
+        raise SaccadeError(
+            "a contact sheet needs documents with a picture; look at one picture at a time and pass them all"
+        )
     chosen = [best_site(document.sites) for document in documents]
     down = SMALL + TITLE_ROOM
     shown = [word_maps(site, np.mean(site.weights, 0)) for site in chosen]
@@ -220,18 +279,44 @@ def contact_sheet(documents: Sequence[Document], title: str = "", note: str = ""
     page = figure.get_size_inches()
     for document, site, found, count in zip(documents, chosen, shown, lines, strict=True):
         caption = fitted(" ".join(document.target), 11, page[0] - 2 * MARGIN, "bold")
-        figure.text(MARGIN / page[0], 1 - top / page[1], caption, ha="left", va="top", **style(11, text=caption, weight="bold"))
+        figure.text(
+            MARGIN / page[0],
+            1 - top / page[1],
+            caption,
+            ha="left",
+            va="top",
+            **style(11, text=caption, weight="bold"),
+        )
         after = 2 * MARGIN + width_of(caption, 11, "bold")
         if page[0] - MARGIN - after > 1:
             name = fitted(document.title, 9, page[0] - MARGIN - after)
-            figure.text(after / page[0], 1 - (top + 0.025) / page[1], name, ha="left", va="top", **style(9, GRAY, text=name))
+            figure.text(
+                after / page[0],
+                1 - (top + 0.025) / page[1],
+                name,
+                ha="left",
+                va="top",
+                **style(9, GRAY, text=name),
+            )
         top += 0.2
         wide, tall = sizes_of(document.picture, left - 0.25)
-        draw_scan_path(add_axes(figure, MARGIN, top + TITLE_ROOM, wide, tall), document.picture, site, fixations(site), 7)
+        draw_scan_path(
+            add_axes(figure, MARGIN, top + TITLE_ROOM, wide, tall),
+            document.picture,
+            site,
+            fixations(site),
+            7,
+        )
         small_wide, small_tall = sizes_of(document.picture, SMALL)
         for n, panel in enumerate([PLAIN, *found]):
             y, x = divmod(n, across)
-            axes = add_axes(figure, MARGIN + left + x * (SMALL + GAP), top + y * down + TITLE_ROOM, small_wide, small_tall)
+            axes = add_axes(
+                figure,
+                MARGIN + left + x * (SMALL + GAP),
+                top + y * down + TITLE_ROOM,
+                small_wide,
+                small_tall,
+            )
             draw_panel(axes, document.picture, panel, 8.5, SMALL)
         top += count * down + 0.3
     return figure

@@ -23,7 +23,8 @@ RINGS = 9  # around a fixation, within which its circle gives way to earlier one
 LEGEND_TITLE, LEAST_STEP = 0.25, 0.14  # inches: above the words of a legend, and between them
 # Words that name nothing which can be looked at; a caption in another language keeps all of its words.
 FUNCTION_WORDS = re.compile(
-    "an?|the|of|and|or|is|are|was|were|be|been|to|in|on|at|by|with|for|from|as|its?|this|that|there", re.IGNORECASE
+    "an?|the|of|and|or|is|are|was|were|be|been|to|in|on|at|by|with|for|from|as|its?|this|that|there",
+    re.IGNORECASE,
 )
 
 
@@ -39,22 +40,36 @@ class Fixation(NamedTuple):
 def fixations(site: Site, head: int | None = None) -> list[Fixation]:
     """Where the content words of a site over a picture look most, in their order; words that stay at one position are one fixation."""
     if site.grid is None:
-        raise SaccadeError(f"'{site.name}' does not look at a picture, so it has no scan path; choose a site over one")
+        raise SaccadeError(
+            f"'{site.name}' does not look at a picture, so it has no scan path; choose a site over one"
+        )
     whole = in_words(site)
     weights = np.mean(whole.weights, 0) if head is None else whole.weights[head]
-    words = [n for n, word in enumerate(whole.rows) if any(map(str.isalnum, word)) and not SPECIAL.fullmatch(word)]
+    words = [
+        n
+        for n, word in enumerate(whole.rows)
+        if any(map(str.isalnum, word)) and not SPECIAL.fullmatch(word)
+    ]
     named = [n for n in words if not FUNCTION_WORDS.fullmatch(whole.rows[n])] or words
     found: list[Fixation] = []
     for n in named:
         row, column = divmod(int(weights[n].argmax()), site.grid[1])
-        before = found[-1] if found and (found[-1].row, found[-1].column) == (row, column) else Fixation((), row, column, 0.0)
+        before = (
+            found[-1]
+            if found and (found[-1].row, found[-1].column) == (row, column)
+            else Fixation((), row, column, 0.0)
+        )
         found[len(found) - bool(before.words) :] = [
-            Fixation((*before.words, whole.rows[n]), row, column, before.dwell + float(weights[n].max()))
+            Fixation(
+                (*before.words, whole.rows[n]), row, column, before.dwell + float(weights[n].max())
+            )
         ]
     return found[:MOST_FIXATIONS]
 
 
-def draw_path(axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site: Site, digits: float = 8) -> list[str]:
+def draw_path(
+    axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site: Site, digits: float = 8
+) -> list[str]:
     """Numbered circles at the fixations, the larger the longer they last, joined by arrows, from dark (early) to light, over a
     picture of this height and width; their colors."""
     height, width = size
@@ -66,25 +81,52 @@ def draw_path(axes: Axes, size: tuple[int, int], found: Sequence[Fixation], site
     for one, radius in zip(found, radii, strict=True):
         x = ((one.column + 0.5) / columns + site.offset[1]) * width
         y = ((one.row + 0.5) / rows + site.offset[0]) * height
-        places.append(beside((x, y), radius, list(zip(places, radii, strict=False)), (width, height)))
+        places.append(
+            beside((x, y), radius, list(zip(places, radii, strict=False)), (width, height))
+        )
     inches = axes.get_position().width * axes.get_figure(root=True).get_size_inches()[0]  # type: ignore[union-attr]
     points = 72 * inches / width  # of one pixel
     for n in range(len(found) - 1):
-        how = {"arrowstyle": "-|>,head_length=3.5,head_width=2", "connectionstyle": "arc3,rad=0.12", "linewidth": 1.5}
-        ends = {"shrinkA": radii[n] * points, "shrinkB": radii[n + 1] * points + 0.5, "zorder": 3 + n / 100}
-        if math.dist(places[n], places[n + 1]) > radii[n] + radii[n + 1] + 0.03 * unit:  # circles that touch need no arrow
+        how = {
+            "arrowstyle": "-|>,head_length=3.5,head_width=2",
+            "connectionstyle": "arc3,rad=0.12",
+            "linewidth": 1.5,
+        }
+        ends = {
+            "shrinkA": radii[n] * points,
+            "shrinkB": radii[n + 1] * points + 0.5,
+            "zorder": 3 + n / 100,
+        }
+        if (
+            math.dist(places[n], places[n + 1]) > radii[n] + radii[n + 1] + 0.03 * unit
+        ):  # circles that touch need no arrow
             line = FancyArrowPatch(places[n], places[n + 1], color=colors[n], **how, **ends)  # type: ignore[arg-type]
             line.set_path_effects([withStroke(linewidth=3.2, foreground="white")])
             axes.add_patch(line)
     for n, (place, radius, color) in enumerate(zip(places, radii, colors, strict=True)):
-        axes.add_patch(Circle(place, radius, facecolor=color, edgecolor="white", linewidth=1.2, alpha=0.85, zorder=5 + n / 100))
+        axes.add_patch(
+            Circle(
+                place,
+                radius,
+                facecolor=color,
+                edgecolor="white",
+                linewidth=1.2,
+                alpha=0.85,
+                zorder=5 + n / 100,
+            )
+        )
         ink = style(digits, _ink(color), "bold")
-        axes.text(*place, str(n + 1), ha="center", va="center_baseline", zorder=5.005 + n / 100, **ink)
+        axes.text(
+            *place, str(n + 1), ha="center", va="center_baseline", zorder=5.005 + n / 100, **ink
+        )
     return colors
 
 
 def beside(
-    place: tuple[float, float], radius: float, others: Sequence[tuple[tuple[float, float], float]], size: tuple[float, float]
+    place: tuple[float, float],
+    radius: float,
+    others: Sequence[tuple[tuple[float, float], float]],
+    size: tuple[float, float],
 ) -> tuple[float, float]:
     """The middle of a circle where it was asked for, or the nearest around that hides none of the others; inside the picture (width, height)."""
     nearest = None
@@ -92,7 +134,10 @@ def beside(
         for turn in range(12 if away else 1):
             angle, far = math.radians(30 * turn + 40), 0.4 * away * radius
             moved = place[0] + far * math.cos(angle), place[1] + far * math.sin(angle)
-            inside = tuple(float(np.clip(at, radius, side - radius)) for at, side in zip(moved, size, strict=True))
+            inside = tuple(
+                float(np.clip(at, radius, side - radius))
+                for at, side in zip(moved, size, strict=True)
+            )
             nearest = nearest or inside
             if all(math.dist(inside, other) > 0.8 * (radius + its) for other, its in others):
                 return inside[0], inside[1]
@@ -116,7 +161,13 @@ def legend_height(count: int) -> float:
 
 
 def legend(
-    figure: Figure, left: float, top: float, wide: float, tall: float, found: Sequence[Fixation], colors: Sequence[str]
+    figure: Figure,
+    left: float,
+    top: float,
+    wide: float,
+    tall: float,
+    found: Sequence[Fixation],
+    colors: Sequence[str],
 ) -> None:
     """The numbers of a scan path and their words, from the top down."""
     across, down = figure.get_size_inches()
@@ -125,6 +176,20 @@ def legend(
     figure.text(left / across, 1 - top / down, "scan path", ha="left", va="top", **style(8, GRAY))
     for n, (one, color) in enumerate(zip(found, colors, strict=True)):
         y, text = 1 - (top + LEGEND_TITLE + (n + 0.5) * step) / down, " ".join(one.words)
-        figure.text((left + 0.1) / across, y, str(n + 1), ha="center", va="center_baseline", **style(size, color, "bold"))
+        figure.text(
+            (left + 0.1) / across,
+            y,
+            str(n + 1),
+            ha="center",
+            va="center_baseline",
+            **style(size, color, "bold"),
+        )
         name = fitted(text, size, wide - 0.25)
-        figure.text((left + 0.25) / across, y, name, ha="left", va="center_baseline", **style(size, text=text))
+        figure.text(
+            (left + 0.25) / across,
+            y,
+            name,
+            ha="left",
+            va="center_baseline",
+            **style(size, text=text),
+        )

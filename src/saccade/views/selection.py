@@ -35,7 +35,10 @@ def best_site(sites: Sequence[Site]) -> Site:
         weights = np.mean(site.weights, 0)
         if site.rows == site.columns:
             np.fill_diagonal(weights, 0.0)
-        return float(sum(weights.max(0)[[not SPECIAL.fullmatch(label) for label in site.columns]]) / len(site.columns))
+        return float(
+            sum(weights.max(0)[[not SPECIAL.fullmatch(label) for label in site.columns]])
+            / len(site.columns)
+        )
 
     over = [site for site in sites if site.grid is not None]
     if over:
@@ -53,14 +56,21 @@ def in_words(site: Site) -> Site:
 def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:
     """Words, and which pieces each is made of: ▁ or a blank begins a word, ## continues one; without a mark each piece is one."""
     continued = any(label.startswith("##") for label in labels)
-    begins = [not label.startswith("##") if continued else label.startswith(tuple(BLANK)) for label in labels]
+    begins = [
+        not label.startswith("##") if continued else label.startswith(tuple(BLANK))
+        for label in labels
+    ]
     groups: list[list[int]] = []
     for n, label in enumerate(labels):
         special = SPECIAL.fullmatch(label) or (n and SPECIAL.fullmatch(labels[n - 1]))
-        only_blanks = bool(groups) and not any(labels[i].strip(BLANK) for i in groups[-1])  # they belong to the word that follows
+        only_blanks = bool(groups) and not any(
+            labels[i].strip(BLANK) for i in groups[-1]
+        )  # they belong to the word that follows
         if not groups or special or not any(begins) or (begins[n] and not only_blanks):
             groups.append([])
         groups[-1].append(n)
     texts = ["\0".join(labels[n].removeprefix("##") for n in group) for group in groups]
     names = [PARTS.sub(r"\1", text).replace("\0", "") for text in texts]
-    return [name.strip(BLANK) or name for name in names], np.array([[n in group for n in range(len(labels))] for group in groups])
+    return [name.strip(BLANK) or name for name in names], np.array(
+        [[n in group for n in range(len(labels))] for group in groups]
+    )

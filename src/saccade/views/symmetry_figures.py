@@ -19,32 +19,64 @@ def moved(rows: Mapping[str, Panels], title: str, note: str) -> Figure:
     """A row of matrices for each name, all of a row with one height; positions go down, numbers or other positions across. A row with fewer
     matrices has them below the last of the others, with which they are to be compared."""
     count = max(map(len, rows.values()))
-    cell, gap = (0.13 if max(one.size for panels in rows.values() for one in panels.values()) > 40 else 0.26), 0.45
+    cell, gap = (
+        (
+            0.13
+            if max(one.size for panels in rows.values() for one in panels.values()) > 40
+            else 0.26
+        ),
+        0.45,
+    )
     inches = [0.0] * count
     for panels in rows.values():
         for n, (what, values) in enumerate(panels.items(), count - len(panels)):
             inches[n] = max(inches[n], values.shape[1] * cell, width_of(what, 8))
-    heights = [max(one.shape[0] for one in panels.values()) * cell + 0.5 for panels in rows.values()]
+    heights = [
+        max(one.shape[0] for one in panels.values()) * cell + 0.5 for panels in rows.values()
+    ]
     left = max(width_of(name, 9) for name in rows) + 0.25
-    figure, top = figures.sheet(2 * MARGIN + left + max(sum(inches) + gap * (count - 1), 4.0), sum(heights), title, note)
+    figure, top = figures.sheet(
+        2 * MARGIN + left + max(sum(inches) + gap * (count - 1), 4.0), sum(heights), title, note
+    )
     for (name, panels), height in zip(rows.items(), heights, strict=True):
         for n, (what, values) in enumerate(panels.items(), count - len(panels)):
             x = MARGIN + left + sum(inches[:n]) + gap * n
-            axes = figures.add_axes(figure, x, top + 0.3, values.shape[1] * cell, values.shape[0] * cell)
+            axes = figures.add_axes(
+                figure, x, top + 0.3, values.shape[1] * cell, values.shape[0] * cell
+            )
             axes.imshow(values, cmap="gray_r", aspect="auto", interpolation="nearest")
             axes.set_xticks([])
             axes.set_yticks([])
             axes.spines[:].set_color(EDGE)
-            axes.annotate(what, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", va="bottom", **style(8))
+            axes.annotate(
+                what,
+                (0, 1),
+                (0, 4),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                va="bottom",
+                **style(8),
+            )
             if n == count - len(panels):
                 offset = (-72 * (x - MARGIN - left) - 10, 0)
-                middle: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "center"}
+                middle: Any = {
+                    "xycoords": "axes fraction",
+                    "textcoords": "offset points",
+                    "ha": "right",
+                    "va": "center",
+                }
                 axes.annotate(name, (0, 0.5), offset, **middle, **style(9, GRAY))
         top += height
     return figure
 
 
-def table(names: Sequence[str], columns: Sequence[str], words: Sequence[Sequence[str]], title: str, note: str) -> Figure:
+def table(
+    names: Sequence[str],
+    columns: Sequence[str],
+    words: Sequence[Sequence[str]],
+    title: str,
+    note: str,
+) -> Figure:
     """Yes, invariant or no for each layer and symmetry."""
     cell, across = 0.19, 0.85
     left = max(width_of(name, 7) for name in names) + 0.15

@@ -19,7 +19,10 @@ from .worked_steps import Matrix, Worked, fixed, number
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
 WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
-MAP_SIDE, SIGNS = 16, "·░▒▓█"  # signs of the longer side of a map, each twice as wide; from no weight to the greatest
+MAP_SIDE, SIGNS = (
+    16,
+    "·░▒▓█",
+)  # signs of the longer side of a map, each twice as wide; from no weight to the greatest
 FAINTEST = 0.15  # of the full shade; below it a word is left as it is
 
 
@@ -28,39 +31,53 @@ def shade(part: float) -> Style:
     if abs(part) < FAINTEST:
         return Style()
     strong = STRONG if part > 0 else AGAINST
-    red, green, blue = (round(low + min(abs(part), 1.0) * (high - low)) for low, high in zip(WEAK, strong, strict=True))
+    red, green, blue = (
+        round(low + min(abs(part), 1.0) * (high - low))
+        for low, high in zip(WEAK, strong, strict=True)
+    )
     return Style(color="#000000", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
 
 
 def shade_words(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     """The words in a line, each with its weight in percent on a background that is the more orange the further it is above the mean."""
     low, high = shade_range(np.asarray([weights]))
-    parts = [0.0 if is_flat(weights) else max(0.0, weight - low) / (high - low) for weight in weights]
+    parts = [
+        0.0 if is_flat(weights) else max(0.0, weight - low) / (high - low) for weight in weights
+    ]
     return _chips(tokens, [f"{100 * weight:.0f}" for weight in weights], parts)
 
 
 def shade_effects(words: Sequence[str], effects: Sequence[float]) -> Text:
     """The words in a line, each with its signed effect in points, orange for the label and blue against it."""
     most = max(map(abs, effects)) or 1.0
-    return _chips(words, [f"{100 * effect:+.1f}" for effect in effects], [effect / most for effect in effects])
+    return _chips(
+        words, [f"{100 * effect:+.1f}" for effect in effects], [effect / most for effect in effects]
+    )
 
 
 def _chips(words: Sequence[str], numbers: Sequence[str], parts: Sequence[float]) -> Text:
     found = zip(words, numbers, parts, strict=True)
-    return Text(" ").join(Text(f" {shorten(word)} {number} ", shade(part)) for word, number, part in found)
+    return Text(" ").join(
+        Text(f" {shorten(word)} {number} ", shade(part)) for word, number, part in found
+    )
 
 
 def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = None) -> Text:
     """One head's weights, or a mean of heads, in percent: rows look at columns; folded where there is a width."""
     low, high = shade_range(weights)
-    rows, columns = [shorten(token, 14) for token in site.rows], [shorten(token, 8) for token in site.columns]
+    rows, columns = (
+        [shorten(token, 14) for token in site.rows],
+        [shorten(token, 8) for token in site.columns],
+    )
     left, sizes = max(map(cell_len, rows)) + 1, [max(3, cell_len(name)) + 1 for name in columns]
     table, start = Text(), 0
     while start < len(columns):
         end = start + 1
         while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
             end += 1
-        heads = [" " * (sizes[n] - 1 - cell_len(columns[n])) + columns[n] for n in range(start, end)]
+        heads = [
+            " " * (sizes[n] - 1 - cell_len(columns[n])) + columns[n] for n in range(start, end)
+        ]
         table.append(f"{' ' * left}{' '.join(heads)} \n", "bold")
         for name, row in zip(rows, weights, strict=True):
             table.append(name + " " * (left - cell_len(name)))
@@ -78,7 +95,10 @@ def picture_maps(site: Site, weights: NDArray[np.floating], width: int | None = 
     assert site.grid is not None, "a map needs a grid"
     rows, columns = site.grid
     every = max(1, -(-max(rows, columns) // MAP_SIDE))  # positions that share a sign of the map
-    blocks = [_map_lines(word, row.reshape(rows, columns), every) for word, row in zip(site.rows, weights, strict=True)]
+    blocks = [
+        _map_lines(word, row.reshape(rows, columns), every)
+        for word, row in zip(site.rows, weights, strict=True)
+    ]
     size = max(cell_len(line) for lines in blocks for line in lines) + 3
     across = max(1, (width or 100) // size)
     text = Text()
@@ -97,8 +117,12 @@ def _map_lines(word: str, weights: NDArray[np.floating], every: int) -> list[str
     row, column = divmod(int(weights.argmax()), weights.shape[1])
     best = f"row {row + 1}, column {column + 1}: {100 * weights.max():.0f} %"
     padded = np.pad(weights, [(0, -size % every) for size in weights.shape])
-    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3)) / (weights.max() or 1.0)
-    signs = [[SIGNS[min(len(SIGNS) - 1, int(part * len(SIGNS)))] * 2 for part in line] for line in small]
+    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3)) / (
+        weights.max() or 1.0
+    )
+    signs = [
+        [SIGNS[min(len(SIGNS) - 1, int(part * len(SIGNS)))] * 2 for part in line] for line in small
+    ]
     return [shorten(word, 22), best, *("".join(line) for line in signs)]
 
 
@@ -108,7 +132,10 @@ def render(worked: Worked) -> Group:
     for step in worked.steps():
         tables = [table for matrix in step.matrices for table in _tables(matrix)]
         parts += [Text(step.title, "bold"), Text(step.text)]
-        parts += [Padding(Columns(tables[i : i + 3], padding=(1, 4)), (1, 0, 0, 2)) for i in range(0, len(tables), 3)]
+        parts += [
+            Padding(Columns(tables[i : i + 3], padding=(1, 4)), (1, 0, 0, 2))
+            for i in range(0, len(tables), 3)
+        ]
         parts.append(Text())
     return Group(*parts)
 
@@ -124,14 +151,20 @@ def _tables(shown: Matrix) -> list[Table]:
     for start in range(0, count, BLOCK):
         end = min(start + BLOCK, count)
         title = shown.name if count <= BLOCK else f"{shown.name}, columns {start + 1} to {end}"
-        table = Table(title=Text(title, "bold"), title_justify="left", box=None, padding=(0, 1, 0, 0))
+        table = Table(
+            title=Text(title, "bold"), title_justify="left", box=None, padding=(0, 1, 0, 0)
+        )
         table.add_column("", justify="right", style="dim", no_wrap=True)
         for name in shown.column_names[start:end]:
             table.add_column(Text(shorten(name, 8), "dim"), justify="right", no_wrap=True)
         for name, row in zip(shown.row_names, shown.matrix[:, start:end], strict=True):
             written = zip(row, whole[start:end], strict=True)
             table.add_row(
-                Text(shorten(name, 12)), *(Text(number(one) if plain or one == -np.inf else fixed(one)) for one, plain in written)
+                Text(shorten(name, 12)),
+                *(
+                    Text(number(one) if plain or one == -np.inf else fixed(one))
+                    for one, plain in written
+                ),
             )
         tables.append(table)
     return tables

@@ -53,7 +53,9 @@ class Worked:
         return self.facts[name]
 
     def __repr__(self) -> str:
-        return f"Worked({shorten(self.title, 60)!r}, {len(self._steps)} steps; print it to read them)"
+        return (
+            f"Worked({shorten(self.title, 60)!r}, {len(self._steps)} steps; print it to read them)"
+        )
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -76,7 +78,9 @@ class Worked:
         made = {"title": self.title, **{name: plain(value) for name, value in self.facts.items()}}
         made["steps"] = [step._asdict() for step in self._steps]
         for step in made["steps"]:
-            step["matrices"] = [{**one._asdict(), "matrix": plain(one.matrix)} for one in step["matrices"]]
+            step["matrices"] = [
+                {**one._asdict(), "matrix": plain(one.matrix)} for one in step["matrices"]
+            ]
         return made
 
     def arithmetic(self, matrix: Matrix, i: int, j: int) -> str:
@@ -86,7 +90,11 @@ class Worked:
             return ""
         known = {one.name: one.matrix for step in self._steps for one in step.matrices}
         uses = [pick(known[name], row, column, i, j) for name, row, column in how.get("uses", [])]
-        own = {"row": quote(matrix.row_names[i]), "column": quote(matrix.column_names[j]), "value": number(matrix.matrix[i, j])}
+        own = {
+            "row": quote(matrix.row_names[i]),
+            "column": quote(matrix.column_names[j]),
+            "value": number(matrix.matrix[i, j]),
+        }
         return Template.sub(lambda found: fill(found[1], uses, {**how, **own}), how["text"])
 
 
@@ -103,7 +111,9 @@ def fill(wanted: str, uses: Sequence[Any], words: How) -> str:
     numbers = [np.atleast_1d(uses[int(digit)]) for digit in re.findall(r"\d", wanted)]
     if "tanh" in wanted:
         v, a, b = numbers
-        return " + ".join(f"{number(w)}·tanh({number(x)} + {number(y)})" for w, x, y in zip(v, a, b, strict=True))
+        return " + ".join(
+            f"{number(w)}·tanh({number(x)} + {number(y)})" for w, x, y in zip(v, a, b, strict=True)
+        )
     if "·" in wanted:
         return " + ".join(f"{number(a)}·{number(b)}" for a, b in zip(*numbers, strict=True))
     if wanted.startswith("e"):

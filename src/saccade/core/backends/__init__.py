@@ -14,7 +14,18 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
 
-__all__ = ["Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear", "triton_forms"]
+__all__ = [
+    "Backend",
+    "Call",
+    "all_named",
+    "blocked",
+    "choose",
+    "eager",
+    "flex",
+    "gather",
+    "linear",
+    "triton_forms",
+]
 __all__ += ["run", "sdpa", "short", "table", "triton"]
 
 
@@ -37,37 +48,64 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         return best_of(call, without)
     key = kind_of(call)
     found = _chosen.get(key)
-    if found is None:  # not known yet, or it depends on how much a mask hides, which takes longest to find out
+    if (
+        found is None
+    ):  # not known yet, or it depends on how much a mask hides, which takes longest to find out
         gathers = (key, blocked.worth(call))
         found = _chosen.get(gathers)
         if found is None:
             if len(_chosen) > 4096:
                 _chosen.clear()
             found = best_of(call)
-            alike = call.mask.mask.causal_and_keys() is not None  # where that is known, gathering is never worth it
+            alike = (
+                call.mask.mask.causal_and_keys() is not None
+            )  # where that is known, gathering is never worth it
             _chosen[key if alike or found.rank(call) < blocked.RANK else gathers] = found
     return found
 
 
 _chosen: dict[tuple[Any, ...], Backend] = {}
-OWN = len(table)  # with a backend that somebody has added, nothing is known of what its answers depend on
+OWN = len(
+    table
+)  # with a backend that somebody has added, nothing is known of what its answers depend on
 
 
 def kind_of(call: Call) -> tuple[Any, ...]:
     """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart, and for how much a mask hides. A
     method that is set on a part itself, or on its class, makes another kind."""
-    query, value, score, normalize, position = call.query, call.value, call.score, call.normalize, call.position
+    query, value, score, normalize, position = (
+        call.query,
+        call.value,
+        call.score,
+        call.normalize,
+        call.position,
+    )
     by, norm, at = type(score), type(normalize), type(position)
     methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
     added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))
     hooks = (len(normalize._forward_hooks), len(normalize._forward_pre_hooks), normalize.training)
     _, _, queries, width = query.shape
     long = queries * call.key.shape[2] >= flex.LONG**2
-    grad = torch.is_grad_enabled() and (query.requires_grad or call.key.requires_grad or value.requires_grad)
+    grad = torch.is_grad_enabled() and (
+        query.requires_grad or call.key.requires_grad or value.requires_grad
+    )
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
-    at_all = call.positions is not None and (True, position.adds_values)  # a position around another one has what that one has
+    at_all = call.positions is not None and (
+        True,
+        position.adds_values,
+    )  # a position around another one has what that one has
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
-    return methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.facts(call), short.facts(call)
+    return (
+        methods,
+        added,
+        hooks,
+        sizes,
+        mask,
+        call.dropout > 0,
+        at_all,
+        triton.facts(call),
+        short.facts(call),
+    )
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:
@@ -84,13 +122,20 @@ def run(call: Call, name: str | None = None) -> Tensor:
     if name is not None:
         reason = table[name].refuses(call)
         if reason is not None:
-            raise SaccadeError(f"backend '{name}' refuses: {reason}; leave `backend` out to let one be chosen")
+            raise SaccadeError(
+                f"backend '{name}' refuses: {reason}; leave `backend` out to let one be chosen"
+            )
     backend = choose(call) if name is None else table[name]
     try:
         return backend.run(call)
     except CannotCompile as error:
         if name is not None:
-            raise SaccadeError(f"backend '{name}' refuses: {error}; leave `backend` out to let one be chosen") from error
+            raise SaccadeError(
+                f"backend '{name}' refuses: {error}; leave `backend` out to let one be chosen"
+            ) from error
         other = choose(call, without=backend)
-        warnings.warn(f"backend '{table.name_of(backend)}': {error}; '{table.name_of(other)}' runs instead", stacklevel=3)
+        warnings.warn(
+            f"backend '{table.name_of(backend)}': {error}; '{table.name_of(other)}' runs instead",
+            stacklevel=3,
+        )
         return other.run(call)

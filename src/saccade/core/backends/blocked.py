@@ -48,15 +48,25 @@ class Blocked(Backend):
             return "the score's own comparison may look at all keys at once"
         if not is_plain(normalize) or not unchanged(normalize, type(normalize)):
             return "the normalizer's own rows may look at all keys at once"
-        if call.positions is not None and (position.biases or position.adds_values) and not is_plain(position):
+        if (
+            call.positions is not None
+            and (position.biases or position.adds_values)
+            and not is_plain(position)
+        ):
             return "the position's own bias may look at all keys at once"
-        if call.positions is not None and (position.needs_relation or call.positions.relation is not None):
+        if call.positions is not None and (
+            position.needs_relation or call.positions.relation is not None
+        ):
             return "it does not gather a relation of pairs"
         if not may_read():
             return "its blocks cannot be planned while a pass is compiled or captured"
         if call.mask.mask.causal_and_keys() is not None:
             return f"{call.mask!r} is no more than causal and padding, of which it would save half at most"
-        return f"{call.mask!r} hides no blocks of keys that are known beforehand" if layout(call) is None else None
+        return (
+            f"{call.mask!r} hides no blocks of keys that are known beforehand"
+            if layout(call) is None
+            else None
+        )
 
     def rank(self, call: Call) -> int:
         return RANK if worth(call) else 120
@@ -65,7 +75,7 @@ class Blocked(Backend):
         (batch, _, queries, keys), found = call.sizes, layout(call)
         assert found is not None, "a mask whose blocks are unknown is refused"
         (_, rows, columns), size, at = found.needed.shape, found.size, where(call)
-        make = lambda: make_plan(call.mask.mask, call.sizes, found, call.q.device)  # noqa: E731
+        make = lambda: make_plan(call.mask.mask, call.sizes, found, call.q.device)
         plan = call.mask.once(("plan", at is None), make)
         front = (keys - queries) % size  # blocks of queries begin where blocks of keys do
         query = cut(call.query, front, rows, size)
@@ -87,7 +97,9 @@ class Blocked(Backend):
             outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
         output = outputs[0]
         if len(plan) > 1:
-            output = torch.cat(outputs, 1).index_select(1, torch.cat([group.rows for group in plan]).argsort())
+            output = torch.cat(outputs, 1).index_select(
+                1, torch.cat([group.rows for group in plan]).argsort()
+            )
         return output.transpose(1, 2).flatten(2, 3)[:, :, front : front + queries]
 
 
@@ -112,19 +124,29 @@ def where(call: Call) -> Positions | None:
 def layout(call: Call) -> Layout | None:
     """The cheapest blocks for a mask, or None where they are not known."""
     (_, _, queries, keys), mask, apart = call.sizes, call.mask.mask, where(call) is None
-    make = lambda: find_layout(mask, queries, keys, apart)  # noqa: E731
-    return call.mask.once(("layout", apart), lambda: kept_with(mask, "layout", (queries, keys, apart), make))
+    make = lambda: find_layout(mask, queries, keys, apart)
+    return call.mask.once(
+        ("layout", apart), lambda: kept_with(mask, "layout", (queries, keys, apart), make)
+    )
 
 
 def find_layout(mask: Mask, queries: int, keys: int, apart: bool) -> Layout | None:
     found: list[Layout] = []
     long = keys >= 4 * SIZES[0]
-    for size in [size for size in SIZES if keys <= MANY * size or size == SIZES[-1]] if long else [max(1, keys // 4)]:
+    for size in (
+        [size for size in SIZES if keys <= MANY * size or size == SIZES[-1]]
+        if long
+        else [max(1, keys // 4)]
+    ):
         starts = np.arange(0, keys, size)
         needed = mask.needed(starts[(keys - queries) // size :], starts, size)
         if needed is None:
             return None
-        found.append(Layout(size, needed.reshape(-1, *needed.shape[-2:]) if apart else of_any_head(needed)[None]))
+        found.append(
+            Layout(
+                size, needed.reshape(-1, *needed.shape[-2:]) if apart else of_any_head(needed)[None]
+            )
+        )
     return min(found, key=lambda one: one.cost)
 
 
@@ -132,10 +154,16 @@ def worth(call: Call) -> bool:
     """Whether enough is hidden for gathering to pay."""
     _, _, queries, keys = call.sizes
     short = SHORT if call.q.device.type == "cpu" else LONG
-    if not may_read() or call.mask.mask.causal_and_keys() is not None or queries * keys < short * short:
+    if (
+        not may_read()
+        or call.mask.mask.causal_and_keys() is not None
+        or queries * keys < short * short
+    ):
         return False  # in this order: a pass that is compiled or exported for any length must not compare it
     found = layout(call)
-    return found is not None and found.cost < 1.5 * queries * keys  # a score under a dense mask costs more than one alone
+    return (
+        found is not None and found.cost < 1.5 * queries * keys
+    )  # a score under a dense mask costs more than one alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,21 +185,34 @@ class Group:
         rows, heads = len(self.rows), max(given, self.columns.shape[1])
         head = torch.arange(heads, device=x.device) // (heads // given)
         index = head.view(-1, 1) * columns + self.columns  # R H W
-        return x.flatten(1, 2).index_select(1, index.flatten()).view(len(x) * rows, heads, -1, width)
+        return (
+            x.flatten(1, 2).index_select(1, index.flatten()).view(len(x) * rows, heads, -1, width)
+        )
 
     def positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
         """Where the gathered queries, (B R) S, and keys, (B R) (W S), are."""
-        return given.once((id(self), batch), lambda: (self, self._positions(given, front, batch, size)))[1]
+        return given.once(
+            (id(self), batch), lambda: (self, self._positions(given, front, batch, size))
+        )[1]
 
     def _positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
         inside = torch.arange(size, device=self.rows.device)
         i = (self.rows.unsqueeze(-1) * size + inside - front).clamp(0, given.i.shape[-1] - 1)
-        j = (self.columns[:, 0].unsqueeze(-1) * size + inside).flatten(1).clamp_max(given.j.shape[-1] - 1)
-        every = [x[..., at].expand(batch, *at.shape).flatten(0, 1) for x, at in ((given.i, i), (given.j, j))]
+        j = (
+            (self.columns[:, 0].unsqueeze(-1) * size + inside)
+            .flatten(1)
+            .clamp_max(given.j.shape[-1] - 1)
+        )
+        every = [
+            x[..., at].expand(batch, *at.shape).flatten(0, 1)
+            for x, at in ((given.i, i), (given.j, j))
+        ]
         return Positions(every[0], every[1])
 
 
-def make_plan(mask: Mask, sizes: tuple[int, int, int, int], found: Layout, device: torch.device) -> list[Group]:
+def make_plan(
+    mask: Mask, sizes: tuple[int, int, int, int], found: Layout, device: torch.device
+) -> list[Group]:
     """Blocks of queries by the number of blocks of keys they need: a group's narrowest is at least half as wide as its widest."""
     mask.check(*sizes)
     counts, groups = found.needed.sum(2).max(0).clip(min=1), []
@@ -182,13 +223,30 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], found: Layout, devic
         needed = found.needed[:, rows].swapaxes(0, 1)
         columns = np.argsort(~needed, 2, kind="stable")[..., :width]
         there = np.take_along_axis(needed, columns, 2)
-        groups.append(make_group(mask, sizes, found.size, *(torch.from_numpy(x).to(device) for x in (rows, columns, there))))
+        groups.append(
+            make_group(
+                mask,
+                sizes,
+                found.size,
+                *(torch.from_numpy(x).to(device) for x in (rows, columns, there)),
+            )
+        )
     return groups
 
 
-def make_group(mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Tensor, columns: Tensor, there: Tensor) -> Group:
+def make_group(
+    mask: Mask,
+    sizes: tuple[int, int, int, int],
+    size: int,
+    rows: Tensor,
+    columns: Tensor,
+    there: Tensor,
+) -> Group:
     batch, heads, queries, keys = sizes
-    inside, zero = torch.arange(size, device=rows.device), torch.zeros(1, dtype=torch.int64, device=rows.device)
+    inside, zero = (
+        torch.arange(size, device=rows.device),
+        torch.zeros(1, dtype=torch.int64, device=rows.device),
+    )
     # the shape of one answer shows whether the batch row and the head matter
     different, planes = mask.answer(batch, heads, zero + keys - queries, zero).shape[:2]
     i = (rows + (keys - queries) // size).view(-1, 1, 1, 1) * size + inside.unsqueeze(-1)  # R 1 S 1
@@ -197,7 +255,10 @@ def make_group(mask: Mask, sizes: tuple[int, int, int, int], size: int, rows: Te
     b = torch.arange(different, device=rows.device).repeat_interleave(len(rows)).view(-1, 1, 1, 1)
     h = torch.arange(planes, device=rows.device).view(-1, 1, 1)
     # blocks of queries may begin before the first query, and blocks of keys end after the last key
-    at = (x.clamp(first, keys - 1).repeat(different, 1, 1, 1) for x, first in ((i, keys - queries), (j, 0)))
+    at = (
+        x.clamp(first, keys - 1).repeat(different, 1, 1, 1)
+        for x, first in ((i, keys - queries), (j, 0))
+    )
     allowed = booleans(mask.to(rows.device)(b, h, *at), mask).unflatten(0, (-1, len(rows))) & real
     allowed = allowed.expand(batch, -1, max(planes, columns.shape[1]), size, -1).flatten(0, 1)
     made = Prepared(mask, (len(allowed), heads, size, j.shape[-1]), rows.device)

@@ -55,7 +55,9 @@ class Call:
         if found is None:
             return None
         _, _, queries, keys = self.sizes  # kernels want at least Q × K numbers
-        return found.to(self.query.dtype if dtype is None else dtype).expand(torch.broadcast_shapes(found.shape, (queries, keys)))
+        return found.to(self.query.dtype if dtype is None else dtype).expand(
+            torch.broadcast_shapes(found.shape, (queries, keys))
+        )
 
     @property
     def scale(self) -> float:
@@ -105,8 +107,12 @@ def not_dot_softmax(call: Call) -> str | None:
 def unchanged(normalize: Normalizer, kind: type[Normalizer]) -> bool:
     """Whether a normalizer is `kind`'s own: nothing overridden in a subclass, set on the object, or hooked in."""
     own = normalize.__dict__
-    set_here = "rows" in own or "forward" in own or "project" in own  # as torch.compile can follow it
-    return type(normalize) is kind and not (set_here or normalize._forward_hooks or normalize._forward_pre_hooks)
+    set_here = (
+        "rows" in own or "forward" in own or "project" in own
+    )  # as torch.compile can follow it
+    return type(normalize) is kind and not (
+        set_here or normalize._forward_hooks or normalize._forward_pre_hooks
+    )
 
 
 table: Table[Backend] = Table("backends", "backend")

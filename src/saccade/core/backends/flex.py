@@ -60,7 +60,9 @@ class Flex(Backend):
 
         if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
             return attention(call, flex_attention)
-        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a compiled kernel is seen
+        if (
+            torch._C._len_torch_dispatch_stack()
+        ):  # operations are counted, and none of a compiled kernel is seen
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
@@ -108,32 +110,50 @@ class Counted(torch.autograd.Function):
 def multiply(batch: int, heads: int, queries: int, width: int, keys: int, wide: int) -> None:
     """q kᵀ and the weighted sum without memory."""
     q, k = (torch.empty(batch * heads, n, width, device="meta") for n in (queries, keys))
-    weights, v = (torch.empty(batch * heads, *size, device="meta") for size in ((queries, keys), (keys, wide)))
+    weights, v = (
+        torch.empty(batch * heads, *size, device="meta") for size in ((queries, keys), (keys, wide))
+    )
     torch.bmm(q, k.transpose(1, 2))
     torch.bmm(weights, v)
 
 
 def signature(call: Call) -> tuple[Any, ...]:
     """What a compiled kernel depends on."""
-    parts = (type(call.position), str(call.mask), call.q.device.type, call.query.dtype, call.needs_grad)
+    parts = (
+        type(call.position),
+        str(call.mask),
+        call.q.device.type,
+        call.query.dtype,
+        call.needs_grad,
+    )
     return *parts, call.query.shape, call.key.shape, call.value.shape
 
 
 def short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "config" in line] or lines or [type(error).__name__]
+    telling = (
+        [line for line in lines if "Error" in line or "config" in line]
+        or lines
+        or [type(error).__name__]
+    )
     return telling[0][:200]
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
-    value = repeat_heads(call.value, call.key.shape[1])  # a score with parameters has more heads of keys
+    value = repeat_heads(
+        call.value, call.key.shape[1]
+    )  # a score with parameters has more heads of keys
     tensors = (call.query, call.key, value)
-    if not torch.is_grad_enabled():  # on a CPU the kernel refuses tensors that could have a gradient, asked for or not
+    if (
+        not torch.is_grad_enabled()
+    ):  # on a CPU the kernel refuses tensors that could have a gradient, asked for or not
         tensors = (call.query.detach(), call.key.detach(), value.detach())
-    make = lambda: block_mask(call.mask.mask, call.sizes, call.q.device)  # noqa: E731
+    make = lambda: block_mask(call.mask.mask, call.sizes, call.q.device)
     blocks = None if call.unmasked else call.mask.once("blocks", make)
     grouped = call.query.shape[1] != call.key.shape[1]
-    output: Tensor = kernel(*tensors, score_mod=score_mod(call), block_mask=blocks, scale=call.scale, enable_gqa=grouped)
+    output: Tensor = kernel(
+        *tensors, score_mod=score_mod(call), block_mask=blocks, scale=call.scale, enable_gqa=grouped
+    )
     return output
 
 
@@ -166,7 +186,11 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
 
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
+    here, offset, zero = (
+        mask.to(device),
+        keys - queries,
+        torch.zeros(1, dtype=torch.int64, device=device),
+    )
     # the shape of one answer shows whether the batch row and the head matter
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
 
@@ -178,30 +202,62 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
         return create_block_mask(mask_mod, different, apart, queries, keys, device=str(device))
     some, every = blocks_of(here, mask_mod, (rows, planes, queries, keys), device)
     partly, wholly = listed(some & ~every), listed(every)
-    return BlockMask.from_kv_blocks(*partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
+    return BlockMask.from_kv_blocks(
+        *partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys)
+    )
 
 
-def blocks_of(mask: Mask, ask: Predicate, sizes: tuple[int, int, int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+def blocks_of(
+    mask: Mask, ask: Predicate, sizes: tuple[int, int, int, int], device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Blocks with some pair that may be allowed, and blocks with all pairs allowed: B|1 H|1 R C, R blocks of queries, C of keys."""
     rows, planes, queries, keys = sizes
-    first = torch.arange(keys - queries, keys, BLOCK, device=device).view(-1, 1)  # R 1: positions of blocks' first queries
+    first = torch.arange(keys - queries, keys, BLOCK, device=device).view(
+        -1, 1
+    )  # R 1: positions of blocks' first queries
     start = torch.arange(0, keys, BLOCK, device=device)  # C
-    b, h = torch.arange(rows, device=device).view(-1, 1, 1, 1), torch.arange(planes, device=device).view(-1, 1, 1)
+    b, h = (
+        torch.arange(rows, device=device).view(-1, 1, 1, 1),
+        torch.arange(planes, device=device).view(-1, 1, 1),
+    )
     plain = mask.causal_and_keys()
     if plain is not None:  # of keys alone, and of the future
         causal, about_keys = plain
-        seen = booleans(about_keys(b, h, torch.zeros_like(b), torch.arange(keys, device=device)), mask)
-        cells = torch.nn.functional.pad(seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK)).unflatten(3, (-1, BLOCK))
-        some, every = cells.any(4).expand(-1, -1, len(first), -1), cells.all(4) & (first + BLOCK <= keys)
-        return (some & (start < first + BLOCK), every & (start + BLOCK <= first + 1)) if causal else (some, every)
+        seen = booleans(
+            about_keys(b, h, torch.zeros_like(b), torch.arange(keys, device=device)), mask
+        )
+        cells = torch.nn.functional.pad(
+            seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK)
+        ).unflatten(3, (-1, BLOCK))
+        some, every = (
+            cells.any(4).expand(-1, -1, len(first), -1),
+            cells.all(4) & (first + BLOCK <= keys),
+        )
+        return (
+            (some & (start < first + BLOCK), every & (start + BLOCK <= first + 1))
+            if causal
+            else (some, every)
+        )
     known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK)
-    which = torch.ones(len(first), len(start), dtype=torch.bool) if known is None else torch.from_numpy(of_any_head(known))
+    which = (
+        torch.ones(len(first), len(start), dtype=torch.bool)
+        if known is None
+        else torch.from_numpy(of_any_head(known))
+    )
     at, inside = which.nonzero().to(device), torch.arange(BLOCK, device=device)
     found = torch.zeros(2, rows, planes, len(first), len(start), dtype=torch.bool, device=device)
-    for r, c in (part.unbind(1) for part in at.split(max(1, AT_ONCE // (rows * planes * BLOCK**2)))):
+    for r, c in (
+        part.unbind(1) for part in at.split(max(1, AT_ONCE // (rows * planes * BLOCK**2)))
+    ):
         i, j = (r.view(-1, 1, 1) * BLOCK + inside.view(-1, 1)), (c.view(-1, 1, 1) * BLOCK + inside)
-        allowed = ask(b.unsqueeze(-1), h.unsqueeze(-1), i.clamp_max(queries - 1), j.clamp_max(keys - 1))
-        allowed = (allowed & (i < queries) & (j < keys)).expand(rows, planes, len(r), BLOCK, BLOCK).flatten(3)
+        allowed = ask(
+            b.unsqueeze(-1), h.unsqueeze(-1), i.clamp_max(queries - 1), j.clamp_max(keys - 1)
+        )
+        allowed = (
+            (allowed & (i < queries) & (j < keys))
+            .expand(rows, planes, len(r), BLOCK, BLOCK)
+            .flatten(3)
+        )
         found[0, :, :, r, c], found[1, :, :, r, c] = allowed.any(3), allowed.all(3)
     return found[0], found[1]
 

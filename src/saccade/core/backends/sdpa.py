@@ -15,7 +15,9 @@ SAFE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.M
 TILE = 128  # keys that cuDNN's kernels read at once
 
 
-def kernels(device: str, needs_grad: bool, queries: int, keys: int) -> AbstractContextManager[object]:
+def kernels(
+    device: str, needs_grad: bool, queries: int, keys: int
+) -> AbstractContextManager[object]:
     """Which of PyTorch's kernels may run. Not cuDNN's where it must give gradients of lengths that do not fill its tiles: those of queries
     and keys can be NaN there (github.com/pytorch/pytorch/issues/196678; a Vision Transformer of 64 patches lost its training to it)."""
     if device != "cuda" or not needs_grad or not (queries % TILE or keys % TILE):
@@ -35,9 +37,18 @@ class Sdpa(Backend):
     def run(self, call: Call) -> Tensor:
         query, key, v, kind = call.query, call.key, call.value, type(call.mask.mask)
         position = call.position
-        if query.dtype is torch.float16 and call.positions is not None and position.biases and not position.bias_of_pairs:
-            with torch.autocast(query.device.type, enabled=False):  # a bias that is scored against q may be larger than 65,504
-                return self.run(replace(call, query=query.float(), key=key.float(), value=v.float())).to(v.dtype)
+        if (
+            query.dtype is torch.float16
+            and call.positions is not None
+            and position.biases
+            and not position.bias_of_pairs
+        ):
+            with torch.autocast(
+                query.device.type, enabled=False
+            ):  # a bias that is scored against q may be larger than 65,504
+                return self.run(
+                    replace(call, query=query.float(), key=key.float(), value=v.float())
+                ).to(v.dtype)
         (_, heads, queries, width), (_, kv_heads, keys, _) = query.shape, key.shape
         bias, mask, empty = None if call.positions is None else call.bias(), None, None
         # is_causal counts queries from the first key: right only when there are as many queries as keys (never with a cache).
@@ -47,9 +58,13 @@ class Sdpa(Backend):
         added = bias if mask is None else mask if bias is None else bias + mask
         scale = call.score.scale(width)
         grouped = True if heads != kv_heads or heads != v.shape[1] else False  # noqa: SIM210  # while tracing, sizes are tensors
-        grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or v.requires_grad)
+        grad = torch.is_grad_enabled() and (
+            query.requires_grad or key.requires_grad or v.requires_grad
+        )
         with kernels(query.device.type, grad, queries, keys):
-            output = F.scaled_dot_product_attention(query, key, v, added, call.dropout, causal, scale=scale, enable_gqa=grouped)
+            output = F.scaled_dot_product_attention(
+                query, key, v, added, call.dropout, causal, scale=scale, enable_gqa=grouped
+            )
         # Rows that may attend nowhere ran as if they were full.
         return output if empty is None or kind is Causal else torch.where(empty, 0.0, output)
 

@@ -32,7 +32,10 @@ class Short(Kernels):
 
 
 def refuses_sizes(call: Call) -> str | None:
-    (batch, heads, queries, keys), width = call.sizes, max(call.query.shape[-1], call.value.shape[-1])
+    (batch, heads, queries, keys), width = (
+        call.sizes,
+        max(call.query.shape[-1], call.value.shape[-1]),
+    )
     if queries > MOST or keys > MOST:
         return f"it holds {MOST} queries and keys at most, got {queries} and {keys}"
     if queries == 1:
@@ -52,7 +55,11 @@ def shares_bias(call: Call) -> bool:
     """Whether a bias depends on positions, or a relation, that all texts share."""
     assert call.positions is not None, "only asked of a bias"
     relation = call.positions.relation
-    return call.position.bias_of_pairs and call.positions.i.dim() == 1 and (relation is None or relation.shape[0] == 1)
+    return (
+        call.position.bias_of_pairs
+        and call.positions.i.dim() == 1
+        and (relation is None or relation.shape[0] == 1)
+    )
 
 
 def facts(call: Call) -> tuple[Any, ...] | None:
@@ -67,7 +74,15 @@ def kind(call: Call) -> tuple[Any, ...]:
     _, _, queries, keys = call.sizes
     reach = span(call.mask.mask)
     mask = None if reach is None else (reach[0] >= 0, reach[1] >= 0, bool(reach[2]))
-    sizes = (queries, keys, call.query.shape[-1], call.value.shape[-1], call.query.dtype, call.q.device, call.dropout > 0)
+    sizes = (
+        queries,
+        keys,
+        call.query.shape[-1],
+        call.value.shape[-1],
+        call.query.dtype,
+        call.q.device,
+        call.dropout > 0,
+    )
     return *sizes, mask, call.positions is not None and type(call.position), call.needs_grad
 
 
@@ -82,10 +97,14 @@ def attention(call: Call) -> Tensor:
     if closed is not None:
         left, right, lengths = closed
         if lengths:
-            extras = extras._replace(lengths=call.mask.once("lengths", lambda: least(lengths, device)))
+            extras = extras._replace(
+                lengths=call.mask.once("lengths", lambda: least(lengths, device))
+            )
     else:
         assert type(mask) is ShiftedWindows, "other masks are refused"
-        bytes_of = lambda: mask.dense(len(mask.values), 1, queries, keys, device)[:, 0].to(torch.uint8)  # noqa: E731
+        bytes_of = lambda: mask.dense(len(mask.values), 1, queries, keys, device)[:, 0].to(
+            torch.uint8
+        )
         extras = extras._replace(allowed=call.mask.once("windows", bytes_of))
     bias = call.bias()
     if bias is not None:
@@ -93,7 +112,9 @@ def attention(call: Call) -> Tensor:
             raise CannotCompile("the bias is another one for each text")
         extras = extras._replace(bias=bias.expand(1, heads, queries, keys)[0].contiguous())
     if call.dropout:
-        extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32))
+        extras = extras._replace(
+            seed=torch.randint(2**31 - 1, (1,), device=device, dtype=torch.int32)
+        )
     return attend_short(q, k, v, Options(call.scale, call.dropout, left, right), extras)
 
 

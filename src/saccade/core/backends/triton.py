@@ -31,7 +31,9 @@ SPANS: dict[type[Mask], Span] = {Full: (-1, -1, ()), Causal: (-1, 0, ())}
 class Kernels(Backend):
     """Runs kernels of one kind: `attend`; a call whose kernels do not compile is never tried again."""
 
-    def __init__(self, attend: Callable[[Call], Tensor], kind: Callable[[Call], tuple[Any, ...]]) -> None:
+    def __init__(
+        self, attend: Callable[[Call], Tensor], kind: Callable[[Call], tuple[Any, ...]]
+    ) -> None:
         self.attend, self.kind = attend, kind  # and what its kernels depend on
         self.failed: dict[tuple[Any, ...], str] = {}  # calls whose kernel did not compile, and why
         self.compiled: set[tuple[Any, ...]] = set()
@@ -39,7 +41,9 @@ class Kernels(Backend):
     def run(self, call: Call) -> Tensor:
         if torch.compiler.is_compiling():
             return self.attend(call)
-        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a kernel is seen
+        if (
+            torch._C._len_torch_dispatch_stack()
+        ):  # operations are counted, and none of a kernel is seen
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
@@ -49,9 +53,13 @@ class Kernels(Backend):
             return self.attend(call)
         try:
             output = self.attend(call)
-            if output.requires_grad:  # the backward kernels are compiled now, while one can turn back
+            if (
+                output.requires_grad
+            ):  # the backward kernels are compiled now, while one can turn back
                 wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
-                torch.autograd.grad(output, wanted, torch.zeros_like(output), retain_graph=True, allow_unused=True)
+                torch.autograd.grad(
+                    output, wanted, torch.zeros_like(output), retain_graph=True, allow_unused=True
+                )
         except CannotCompile as error:
             self.failed[which] = str(error)
             raise
@@ -67,7 +75,12 @@ class Triton(Kernels):
         if form_of(call) is not None:
             return triton_forms.backend.refuses(call)
         reason = missing(call.q.device) or refuses_parts(call) or refuses_sizes(call)
-        if reason is None and not may_read() and span_of(call) is None and "tiles" not in call.mask.kept:
+        if (
+            reason is None
+            and not may_read()
+            and span_of(call) is None
+            and "tiles" not in call.mask.kept
+        ):
             reason = "the blocks of its mask cannot be listed while a pass is compiled or captured"
         return reason or (self.failed.get(kind(call)) if self.failed else None)
 
@@ -79,7 +92,9 @@ class Triton(Kernels):
         pairs = call.q.shape[2] * call.key.shape[2]
         if not call.score.dot or (call.positions is not None and call.position.adds_values):
             return 5 if pairs >= SHORT**2 else 110
-        if (call.unmasked or (call.causal and call.q.shape[2] == call.key.shape[2])) and not biased(call):
+        if (call.unmasked or (call.causal and call.q.shape[2] == call.key.shape[2])) and not biased(
+            call
+        ):
             return 25
         return 5 if pairs >= LONG**2 else 25
 
@@ -91,14 +106,30 @@ def kind(call: Call) -> tuple[Any, ...]:
     """What its kernels depend on."""
     query, closed, position = call.query, span_of(call), call.position
     mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
-    sizes = (query.shape, call.key.shape, call.value.shape, query.dtype, query.device, call.needs_grad)
-    at = () if call.positions is None else (type(position), reach(call), *(one.requires_grad for one in position.parameters()))
+    sizes = (
+        query.shape,
+        call.key.shape,
+        call.value.shape,
+        query.dtype,
+        query.device,
+        call.needs_grad,
+    )
+    at = (
+        ()
+        if call.positions is None
+        else (type(position), reach(call), *(one.requires_grad for one in position.parameters()))
+    )
     return type(call.score), call.dropout > 0, mask, sizes, at
 
 
 def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values (as many heads as keys have) in the type that they are multiplied in here."""
-    device, query, key, value = call.q.device.type, call.query, call.key, repeat_heads(call.value, call.key.shape[1])
+    device, query, key, value = (
+        call.q.device.type,
+        call.query,
+        call.key,
+        repeat_heads(call.value, call.key.shape[1]),
+    )
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
     if query.dtype == key.dtype == value.dtype == dtype:
         return query, key, value
@@ -106,7 +137,9 @@ def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call) -> Tensor:
-    flash = load_kernels() if torch.compiler.is_compiling() else loaded()  # PyTorch 2.11 warns of a cache, which it ignores
+    flash = (
+        load_kernels() if torch.compiler.is_compiling() else loaded()
+    )  # PyTorch 2.11 warns of a cache, which it ignores
     q, k, v = in_one_type(call)
     extras, (left, right) = flash.Extras(), (-1, -1)
     closed = span_of(call)
@@ -114,16 +147,24 @@ def attention(call: Call) -> Tensor:
         from ..kernels.block_lists import make_plan
 
         mask, sizes, device = call.mask.mask, call.sizes, call.q.device
-        make = lambda: kept_with(mask, "tiles", (sizes, device), lambda: make_plan(mask, sizes, device))  # noqa: E731
+        make = lambda: kept_with(
+            mask, "tiles", (sizes, device), lambda: make_plan(mask, sizes, device)
+        )
         plan = call.mask.once("tiles", make)
-        extras = extras._replace(rows=plan.rows, columns=plan.columns, bits=plan.bits, partly=plan.partly)
+        extras = extras._replace(
+            rows=plan.rows, columns=plan.columns, bits=plan.bits, partly=plan.partly
+        )
     else:
         left, right, lengths = closed
         if lengths:
             call.mask.mask.check(*call.sizes)
-            extras = extras._replace(lengths=call.mask.once("lengths", lambda: least(lengths, call.q.device)))
+            extras = extras._replace(
+                lengths=call.mask.once("lengths", lambda: least(lengths, call.q.device))
+            )
     if call.dropout:
-        extras = extras._replace(seed=torch.randint(2**31 - 1, (1,), device=q.device, dtype=torch.int32))
+        extras = extras._replace(
+            seed=torch.randint(2**31 - 1, (1,), device=q.device, dtype=torch.int32)
+        )
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
     options = flash.Options(call.scale, cap, call.dropout, left, right, reach(call))
     return flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
@@ -151,7 +192,9 @@ def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
         near = slice(position.max_distance - limit, position.max_distance + limit + 1)
         scale, keys = call.score.scale(call.q.shape[-1]), position.keys[near].to(dtype)
         vectors = None if position.value_vectors is None else position.value_vectors[near]
-        return extras._replace(table=scale * (call.q.to(dtype) @ keys.transpose(0, 1)), vectors=vectors)
+        return extras._replace(
+            table=scale * (call.q.to(dtype) @ keys.transpose(0, 1)), vectors=vectors
+        )
     assert type(position) is Alibi, "other positions are refused"
     return extras._replace(slopes=position.slopes.float())
 
@@ -172,13 +215,17 @@ def refuses_parts(call: Call) -> str | None:
     score, position, positions = call.score, call.position, call.positions
     # methods that the kernel does not call: set on an object, they would be lost
     own = ("compare", "scale", "bias", "values", "bucket", "index")
-    if not score.dot and (type(score) is not SoftCapped or any(name in score.__dict__ for name in own)):
+    if not score.dot and (
+        type(score) is not SoftCapped or any(name in score.__dict__ for name in own)
+    ):
         return "the score is not a dot product, plain or soft-capped"
     if not unchanged(call.normalize, Softmax):
         return "the normalizer is not softmax"
     if positions is None or not biased(call):
         return None
-    if type(position) not in (Alibi, T5Buckets, Shaw) or any(name in position.__dict__ for name in own):
+    if type(position) not in (Alibi, T5Buckets, Shaw) or any(
+        name in position.__dict__ for name in own
+    ):
         return "of positions that add to scores or values it knows ALiBi, T5 and Shaw alone"
     if not positions.in_line or call.q.shape[2] > call.key.shape[2]:
         return "it counts positions from the first key to the last query, and others were given"
@@ -224,7 +271,9 @@ def span(mask: Mask) -> Span | None:
 def span_of(call: Call) -> Span | None:
     """Found once, for the choice of a backend, of a kernel, and to run it; not while compiling, where what is kept would be compiled in."""
     mask = call.mask.mask
-    return span(mask) if torch.compiler.is_compiling() else call.mask.once("span", lambda: span(mask))
+    return (
+        span(mask) if torch.compiler.is_compiling() else call.mask.once("span", lambda: span(mask))
+    )
 
 
 def nearer(one: int, other: int) -> int:
@@ -240,7 +289,11 @@ def facts(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
     if not call.q.is_cuda:
         return None
-    queries, keys, listed = call.q.shape[2], call.key.shape[2], span_of(call) is None and not may_read()
+    queries, keys, listed = (
+        call.q.shape[2],
+        call.key.shape[2],
+        span_of(call) is None and not may_read(),
+    )
     placed = call.positions is not None and call.positions.in_line
     return queries * keys >= SHORT**2, queries > keys, placed, listed, refuses_sizes(call)
 

@@ -62,7 +62,11 @@ class Forms(Backend):
         if form is None:
             return "it has no kernel for this score with this normalizer"
         if plain is None or (form is LINEAR and not plain[0]):
-            return f"{call.mask!r} is not causal" if plain else f"{call.mask!r} is more than causal and padding"
+            return (
+                f"{call.mask!r} is not causal"
+                if plain
+                else f"{call.mask!r} is more than causal and padding"
+            )
         if call.positions is not None and (call.position.biases or call.position.adds_values):
             return "the position adds to scores or values, and it never holds any scores"
         if call.dropout:
@@ -85,7 +89,9 @@ class Forms(Backend):
     def run(self, call: Call) -> Tensor:
         form, which = form_of(call), signature(call)
         assert form is not None, "what has no form is refused"
-        if torch._C._len_torch_dispatch_stack():  # operations are counted, and none of a kernel is seen
+        if (
+            torch._C._len_torch_dispatch_stack()
+        ):  # operations are counted, and none of a kernel is seen
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, *form.operations(call))
@@ -112,8 +118,21 @@ def signature(call: Call) -> tuple[Any, ...]:
     plain = call.mask.mask.causal_and_keys()
     heads = (call.query.shape[1], call.key.shape[1], call.value.shape[1])
     mask = None if plain is None else (plain[0], isinstance(plain[1], Padding | Both))
-    sizes = (call.query.shape[-1], call.value.shape[-1], heads, call.query.dtype, call.q.device, call.needs_grad)
-    return type(call.score), type(call.normalize), getattr(call.normalize, "by_count", None), mask, *sizes
+    sizes = (
+        call.query.shape[-1],
+        call.value.shape[-1],
+        heads,
+        call.query.dtype,
+        call.q.device,
+        call.needs_grad,
+    )
+    return (
+        type(call.score),
+        type(call.normalize),
+        getattr(call.normalize, "by_count", None),
+        mask,
+        *sizes,
+    )
 
 
 def attention(call: Call, form: Form) -> Tensor:
@@ -135,28 +154,44 @@ def lengths(mask: Mask, call: Call) -> Tensor | None:
     """How many keys of each text are there; None when all are."""
     if isinstance(mask, Both):
         one, two = lengths(mask.first, call), lengths(mask.second, call)
-        return torch.minimum(one, two) if one is not None and two is not None else two if one is None else one
+        return (
+            torch.minimum(one, two)
+            if one is not None and two is not None
+            else two
+            if one is None
+            else one
+        )
     if not isinstance(mask, Padding):
         return None
     return mask.values.to(call.q.device).clamp(0, call.key.shape[2]).int()
 
 
-def additive(call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool) -> Tensor:
+def additive(
+    call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool
+) -> Tensor:
     from ..kernels.additive import AdditiveSoftmax
 
-    made: Tensor = AdditiveSoftmax.apply(query, repeat_heads(key, query.shape[1]), value, call.score.v, lengths, causal)
+    made: Tensor = AdditiveSoftmax.apply(
+        query, repeat_heads(key, query.shape[1]), value, call.score.v, lengths, causal
+    )
     return made
 
 
-def gates(call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool) -> Tensor:
+def gates(
+    call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool
+) -> Tensor:
     from ..kernels.pointwise_weights import RELU, SIGMOID, Gates
 
     form = RELU if type(call.normalize) is Relu else SIGMOID
-    made: Tensor = Gates.apply(query, key, value, lengths, causal, call.scale, form, call.normalize.by_count)
+    made: Tensor = Gates.apply(
+        query, key, value, lengths, causal, call.scale, form, call.normalize.by_count
+    )
     return made
 
 
-def sparse(call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool) -> Tensor:
+def sparse(
+    call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool
+) -> Tensor:
     from ..kernels.pointwise_weights import ENTMAX, SPARSEMAX
     from ..kernels.sparse_weights import Threshold
 
@@ -165,7 +200,9 @@ def sparse(call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tenso
     return made
 
 
-def linear(call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool) -> Tensor:
+def linear(
+    call: Call, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool
+) -> Tensor:
     from ..kernels.causal_linear import CausalSums
 
     made: Tensor = CausalSums.apply(query, key, value, lengths, call.scale)
@@ -186,10 +223,16 @@ def of_chunks(call: Call) -> tuple[int, int]:
     """Those of `causal_sums` in linear.py, which this kernel replaces."""
     from .linear import CHUNK
 
-    (batch, heads, queries, keys), width, wide = call.sizes, call.query.shape[-1], call.value.shape[-1] + 1
+    (batch, heads, queries, keys), width, wide = (
+        call.sizes,
+        call.query.shape[-1],
+        call.value.shape[-1] + 1,
+    )
     chunk = min(queries, max(CHUNK, width // 2))
     chunks = -(-queries // chunk)
-    states = (keys - queries) + chunk * (2 * chunks - 1)  # positions that go into a state, and those that read one
+    states = (keys - queries) + chunk * (
+        2 * chunks - 1
+    )  # positions that go into a state, and those that read one
     total = batch * heads * (states * width * wide + chunks * chunk * chunk * (width + wide))
     return total, 2 * total
 

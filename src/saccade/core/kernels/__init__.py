@@ -28,13 +28,21 @@ def missing(device: torch.device) -> str | None:
     if not INSTALLED:
         return "Triton is not installed"
     if device.type == "cpu":
-        return None if INTERPRETED else "it needs a GPU (TRITON_INTERPRET=1, set at the start, runs it slowly on a CPU)"
+        return (
+            None
+            if INTERPRETED
+            else "it needs a GPU (TRITON_INTERPRET=1, set at the start, runs it slowly on a CPU)"
+        )
     if device.type != "cuda":
         return f"it does not run on '{device.type}'"
     if INTERPRETED:
         return "TRITON_INTERPRET=1 is set, and the interpreter is for tensors of a CPU"
     found = torch.cuda.get_device_properties(device)
-    return None if found.major >= OLDEST else f"it needs a GPU of compute capability {OLDEST}.0, got {found.major}.{found.minor}"
+    return (
+        None
+        if found.major >= OLDEST
+        else f"it needs a GPU of compute capability {OLDEST}.0, got {found.major}.{found.minor}"
+    )
 
 
 def available(device: torch.device) -> bool:
@@ -42,7 +50,9 @@ def available(device: torch.device) -> bool:
 
 
 tried: set[str] = set()
-failed: dict[str, str] = {}  # kernels that did not compile here, and why; what calls them has another way
+failed: dict[
+    str, str
+] = {}  # kernels that did not compile here, and why; what calls them has another way
 
 
 def attempt(name: str, call: Callable[[], Result]) -> Result | None:
@@ -61,7 +71,12 @@ def attempt(name: str, call: Callable[[], Result]) -> Result | None:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor | None:
     """Rotary positions with gradients (see `rotary`), or None where PyTorch's operations do: without gradients, in a compiled pass, which has
     one kernel for them anyway, and where the kernel does not compile."""
-    if not x.requires_grad or cos.dim() != 2 or torch.compiler.is_compiling() or not available(x.device):
+    if (
+        not x.requires_grad
+        or cos.dim() != 2
+        or torch.compiler.is_compiling()
+        or not available(x.device)
+    ):
         return None
     from .rotary import Rotate
 
@@ -78,7 +93,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return found
 
 
-def affine_parts(x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequence[int]) -> Sequence[Tensor]:
+def affine_parts(
+    x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequence[int]
+) -> Sequence[Tensor]:
     """W x + b in parts of these widths; the gradients of three are joined by the kernel that makes that of b."""
     if bias is None or len(widths) != 3 or not sums_columns(x):
         return affine(x, weight, bias).split(list(widths), -1)
@@ -90,7 +107,12 @@ def affine_parts(x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequenc
 
 def sums_columns(x: Tensor) -> bool:
     """Whether gradients of biases are made by kernels here, which sum in float32."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or x.dtype == torch.float64 or not available(x.device):
+    if (
+        torch.compiler.is_compiling()
+        or not torch.is_grad_enabled()
+        or x.dtype == torch.float64
+        or not available(x.device)
+    ):
         return False
     if "columns" not in tried:  # what does not compile must show before the pass back
         from .bias_gradient import column_sums, joined
@@ -101,10 +123,16 @@ def sums_columns(x: Tensor) -> bool:
     return "columns" not in failed
 
 
-def losses_and_slopes(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Tensor | None:
+def losses_and_slopes(
+    logits: Tensor, target: Tensor, ignore: int, smoothing: float
+) -> Tensor | None:
     """As in `losses`, or None where the kernel does not compile; the logits are then as they were."""
     from . import logit_losses
 
     if torch.compiler.is_compiling():
-        return None if "losses" in failed else logit_losses.losses_and_slopes(logits, target, ignore, smoothing)
+        return (
+            None
+            if "losses" in failed
+            else logit_losses.losses_and_slopes(logits, target, ignore, smoothing)
+        )
     return attempt("losses", lambda: logit_losses.compute(logits, target, ignore, smoothing))

@@ -18,11 +18,17 @@ from .score_tiles import hyperbolic_tangent
 from .tiles import reciprocal
 
 Given = Tensor | None
-TILE, BACK = (8, 256, 4), (4, 128, 2)  # rows, columns and warps of a tile, and of one in the pass back
+TILE, BACK = (
+    (8, 256, 4),
+    (4, 128, 2),
+)  # rows, columns and warps of a tile, and of one in the pass back
 PROGRAMS = 2112  # of a pass back for all blocks of columns, at most: 16 for each multiprocessor of a large GPU
 RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
 HALF = tl.constexpr(-0.7213475204444817)  # −½ log₂ e
-INNER, CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)  # √(2/π) and the constant of gelu's approximation
+INNER, CUBE = (
+    tl.constexpr(0.7978845608028654),
+    tl.constexpr(0.044715),
+)  # √(2/π) and the constant of gelu's approximation
 
 
 @triton.jit
@@ -32,7 +38,14 @@ def normal(x, SHORT: tl.constexpr):
     e = tl.exp2(x * x * HALF)
     if SHORT:
         t = reciprocal(1.0 + 0.23164189 * tl.abs(x))
-        tail = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))) * e
+        tail = (
+            t
+            * (
+                0.127414796
+                + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145)))
+            )
+            * e
+        )
         below = tl.where(x >= 0, 1.0 - tail, tail)
     else:
         below = 0.5 + 0.5 * tl.erf(x * 0.7071067811865476)
@@ -89,7 +102,12 @@ def activate_backward(Grad, X, Bias, Seed, GX, Sums, rows, site, least, factor, 
         row = start + tl.arange(0, BR)
         there = (row[:, None] < rows) & wide[None, :]
         position = row[:, None].to(tl.int64) * WIDTH + at[None, :]
-        _, slope = bent(tl.load(X + position, mask=there, other=0.0).to(tl.float32) + bias[None, :], KIND, SHORT, FAST)
+        _, slope = bent(
+            tl.load(X + position, mask=there, other=0.0).to(tl.float32) + bias[None, :],
+            KIND,
+            SHORT,
+            FAST,
+        )
         slope *= tl.load(Grad + position, mask=there, other=0.0).to(tl.float32)
         if DROP:
             slope *= kept(Seed, site, row, at, least, factor)
@@ -99,9 +117,17 @@ def activate_backward(Grad, X, Bias, Seed, GX, Sums, rows, site, least, factor, 
         tl.store(Sums + tl.program_id(0) * WIDTH + at, tl.sum(total, 0), mask=wide)
 
 
-def constants(x: Tensor, bias: Given, kind: int, drop: float, tile: tuple[int, int, int]) -> dict[str, Any]:
+def constants(
+    x: Tensor, bias: Given, kind: int, drop: float, tile: tuple[int, int, int]
+) -> dict[str, Any]:
     short = x.dtype != torch.float32
-    found = {"WIDTH": x.shape[-1], "KIND": kind, "SHORT": short, "FAST": short and not interpreted(), "BIASED": bias is not None}
+    found = {
+        "WIDTH": x.shape[-1],
+        "KIND": kind,
+        "SHORT": short,
+        "FAST": short and not interpreted(),
+        "BIASED": bias is not None,
+    }
     return found | {"DROP": drop > 0, "BR": tile[0], "BC": tile[1], "num_warps": tile[2]}
 
 
@@ -122,15 +148,21 @@ def empty(x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float
     return torch.empty_like(x)
 
 
-def differentiate(grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float) -> tuple[Tensor, Tensor]:
+def differentiate(
+    grad: Tensor, x: Tensor, bias: Given, seed: Given, kind: int, site: int, drop: float
+) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the bias."""
     of_x, width = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // max(width, 1)
     blocks = triton.cdiv(width, BACK[1])
-    programs = min(triton.cdiv(rows, 2 * BACK[0]), 4 if interpreted() else triton.cdiv(PROGRAMS, blocks))
+    programs = min(
+        triton.cdiv(rows, 2 * BACK[0]), 4 if interpreted() else triton.cdiv(PROGRAMS, blocks)
+    )
     sums = x.new_empty((programs, width) if bias is not None else (1, 0), dtype=torch.float32)
     given = (grad, x, x if bias is None else bias, x if seed is None else seed, of_x, sums)
-    activate_backward[(programs, blocks)](*given, rows, site, *odds(drop), **constants(x, bias, kind, drop, BACK))
+    activate_backward[(programs, blocks)](
+        *given, rows, site, *odds(drop), **constants(x, bias, kind, drop, BACK)
+    )
     return of_x, column_sums(sums, x.dtype if bias is None else bias.dtype)
 
 
@@ -168,4 +200,7 @@ def activate(x: Tensor, bias: Given, kind: int, dropout: tuple[Given, int, float
 def trials(x: Tensor, bias: Given, kind: int, drop: float) -> list[Callable[[], Any]]:
     """Calls, on some rows x, by which both kernels are compiled."""
     seed = torch.zeros(1, dtype=torch.int32, device=x.device)
-    return [partial(compute, x, bias, seed, kind, 0, drop), partial(differentiate, x, x, bias, seed, kind, 0, drop)]
+    return [
+        partial(compute, x, bias, seed, kind, 0, drop),
+        partial(differentiate, x, x, bias, seed, kind, 0, drop),
+    ]

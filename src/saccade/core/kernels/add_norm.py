@@ -140,17 +140,32 @@ def add_norm_backward(GSum, GOut, Sum, Mean, Scale, Seed, Gain, GX, GPart, Sums,
 def sizes(width: int) -> dict[str, int]:
     """Rows of a program, and its warps: four numbers or more for each thread."""
     block = int(triton.next_power_of_2(width))
-    return {"D": width, "BD": block, "BR": max(TILE // block, 1), "num_warps": min(max(TILE // 512, block // 512), 16)}
+    return {
+        "D": width,
+        "BD": block,
+        "BR": max(TILE // block, 1),
+        "num_warps": min(max(TILE // 512, block // 512), 16),
+    }
 
 
 def run_kernel(x: Tensor, part: Given, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
                output: Tensor) -> Numbers:  # fmt: skip
     """The sum (x itself without a part), its norm, and the mean and the factor of each row."""
-    total, mean = x if part is None else torch.empty_like(x), x.new_empty(x.shape[:-1], dtype=torch.float32)
+    total, mean = (
+        x if part is None else torch.empty_like(x),
+        x.new_empty(x.shape[:-1], dtype=torch.float32),
+    )
     scale, rows, how = torch.empty_like(mean), mean.numel(), sizes(x.shape[-1])
-    how |= {"PART": part is not None, "BIASED": bias is not None, "DROP": drop > 0, "CENTERED": shift is not None}
+    how |= {
+        "PART": part is not None,
+        "BIASED": bias is not None,
+        "DROP": drop > 0,
+        "CENTERED": shift is not None,
+    }
     given = [gain if one is None else one for one in (x, part, bias, seed, gain, shift)]
-    add_norm_forward[(triton.cdiv(rows, how["BR"]),)](*given, total, output, mean, scale, rows, site, *odds(drop), eps, **how)
+    add_norm_forward[(triton.cdiv(rows, how["BR"]),)](
+        *given, total, output, mean, scale, rows, site, *odds(drop), eps, **how
+    )
     return total, output, mean, scale
 
 
@@ -160,18 +175,32 @@ def run_kernel_back(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tenso
     rows, width, block = mean.numel(), total.shape[-1], int(triton.next_power_of_2(total.shape[-1]))
     warps = max(block // 1024, 1)  # few, so that a row waits for none of them
     # as many as run at the same time on the multiprocessors of a large GPU
-    programs = min(triton.cdiv(rows, ROWS), 4 if interpreted() else 132 * max((12 if block <= 512 else 8) // warps, 2))
+    programs = min(
+        triton.cdiv(rows, ROWS),
+        4 if interpreted() else 132 * max((12 if block <= 512 else 8) // warps, 2),
+    )
     sums = gain.new_empty(programs, 3, width, dtype=torch.float32)
-    how: dict[str, Any] = {"D": width, "BD": block, "BR": 1, "num_warps": warps, "SUMMED": of_sum is not None}
+    how: dict[str, Any] = {
+        "D": width,
+        "BD": block,
+        "BR": 1,
+        "num_warps": warps,
+        "SUMMED": of_sum is not None,
+    }
     how |= {"PART": of_part is not None, "APART": of_x is not of_part, "DROP": drop > 0}
-    given = [gain if one is None else one for one in (of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part)]
+    given = [
+        gain if one is None else one
+        for one in (of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part)
+    ]
     add_norm_backward[(programs,)](*given, sums, rows, site, *odds(drop), CENTERED=centered, **how)
     return column_sums(sums.flatten(1)).view(3, -1)
 
 
 def compute(x: Tensor, part: Tensor, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
             dtype: torch.dtype) -> Numbers:  # fmt: skip
-    return run_kernel(x, part, bias, seed, gain, shift, site, drop, eps, torch.empty_like(x, dtype=dtype))
+    return run_kernel(
+        x, part, bias, seed, gain, shift, site, drop, eps, torch.empty_like(x, dtype=dtype)
+    )
 
 
 run_forward = custom_op("saccade::add_norm", compute, mutates_args=())
@@ -188,7 +217,13 @@ def differentiate(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor,
                   kind: torch.dtype, centered: bool, site: int, drop: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x and of the part, and those of gain, shift and bias, 3 D."""
     of_x, of_part = torch.empty_like(total), torch.empty_like(total, dtype=kind)
-    return of_x, of_part, run_kernel_back(of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part, centered, site, drop)
+    return (
+        of_x,
+        of_part,
+        run_kernel_back(
+            of_sum, of_output, total, mean, scale, seed, gain, of_x, of_part, centered, site, drop
+        ),
+    )
 
 
 run_backward = custom_op("saccade::add_norm_backward", differentiate, mutates_args=())
@@ -197,7 +232,11 @@ run_backward = custom_op("saccade::add_norm_backward", differentiate, mutates_ar
 @run_backward.register_fake
 def gradients(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tensor, scale: Tensor, seed: Given, gain: Tensor,
               kind: torch.dtype, centered: bool, site: int, drop: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(total), torch.empty_like(total, dtype=kind), gain.new_empty(3, len(gain), dtype=torch.float32)
+    return (
+        torch.empty_like(total),
+        torch.empty_like(total, dtype=kind),
+        gain.new_empty(3, len(gain), dtype=torch.float32),
+    )
 
 
 def save(ctx: Any, inputs: tuple[Any, ...], output: Numbers) -> None:
@@ -206,16 +245,23 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: Numbers) -> None:
     ctx.save_for_backward(total, mean, scale, seed, gain)
     ctx.how = None if part is None else part.dtype, shift is not None, numbers[0], numbers[1]
     ctx.set_materialize_grads(False)  # nobody reads the last sum
-    ctx.kinds = None if bias is None else bias.dtype, gain.dtype, None if shift is None else shift.dtype
+    ctx.kinds = (
+        None if bias is None else bias.dtype,
+        gain.dtype,
+        None if shift is None else shift.dtype,
+    )
 
 
-def pull_back(ctx: Any, of_sum: Given, of_output: Given, *_: Any, run: Any = run_backward) -> tuple[Any, ...]:
+def pull_back(
+    ctx: Any, of_sum: Given, of_output: Given, *_: Any, run: Any = run_backward
+) -> tuple[Any, ...]:
     total, *saved = ctx.saved_tensors
     of_sum = None if of_sum is None else of_sum.contiguous()
     of_output = torch.zeros_like(total) if of_output is None else of_output.contiguous()
     of_x, of_part, sums = run(of_sum, of_output, total, *saved, *ctx.how)
     of_bias, of_gain, of_shift = (
-        None if kind is None else sums[n].to(kind) for n, kind in zip((2, 0, 1), ctx.kinds, strict=True)
+        None if kind is None else sums[n].to(kind)
+        for n, kind in zip((2, 0, 1), ctx.kinds, strict=True)
     )
     return of_x, of_part, of_bias, None, of_gain, of_shift, None, None, None, None
 
@@ -229,11 +275,15 @@ def compute_beside(carrier: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Given
     made = torch.empty_like(x, dtype=dtype)
     total, output, mean, scale = run_kernel(x, part, bias, seed, gain, shift, site, drop, eps, made)
     kind = dtype if part is None else part.dtype
-    beside = x.new_empty((), dtype=carried_type(kind, x.dtype)).expand(x.shape)  # without numbers, since nobody reads them
+    beside = x.new_empty((), dtype=carried_type(kind, x.dtype)).expand(
+        x.shape
+    )  # without numbers, since nobody reads them
     return beside, output, None if part is None else total, mean, scale
 
 
-def save_beside(ctx: Any, inputs: tuple[Any, ...], found: tuple[Tensor, Tensor, Given, Tensor, Tensor]) -> None:
+def save_beside(
+    ctx: Any, inputs: tuple[Any, ...], found: tuple[Tensor, Tensor, Given, Tensor, Tensor]
+) -> None:
     (carrier, x, *rest), (_, output, total, mean, scale) = inputs, found
     save(ctx, (x, *rest), (x if total is None else total, output, mean, scale))
     ctx.carried = carrier.dtype
@@ -262,7 +312,18 @@ def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, flo
     """The sum, and its norm in another type; without a part (not in a compiled pass) the norm of x. `norm`: gain, shift (None: RMS norm) and ε;
     `dropout`: the seeds, which of them, the share."""
     (gain, shift, eps), (seed, site, drop), (carrier, numbers) = norm, dropout, x
-    inputs = (numbers.contiguous(), None if part is None else part.contiguous(), bias, seed, gain, shift, site, drop, eps, dtype)
+    inputs = (
+        numbers.contiguous(),
+        None if part is None else part.contiguous(),
+        bias,
+        seed,
+        gain,
+        shift,
+        site,
+        drop,
+        eps,
+        dtype,
+    )
     if torch.compiler.is_compiling():
         total, output, *_ = run_forward(*inputs)
         return Stream(total, total), output
@@ -270,16 +331,46 @@ def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, flo
     return Stream(carrier, numbers.detach() if total is None else total), output
 
 
-def trials(x: Tensor, kind: torch.dtype, bias: Given, norm: tuple[Tensor, Given, float], drop: float) -> list[Callable[[], Any]]:
+def trials(
+    x: Tensor, kind: torch.dtype, bias: Given, norm: tuple[Tensor, Given, float], drop: float
+) -> list[Callable[[], Any]]:
     """Calls, on some rows x, by which the kernels of a stack are compiled: its first norm, its sums, and the last of them."""
     (gain, shift, eps), seed = norm, torch.zeros(1, dtype=torch.int32, device=x.device)
-    part, row, apart = x.to(kind), x.new_zeros(len(x), dtype=torch.float32), carried_type(kind, x.dtype)
+    part, row, apart = (
+        x.to(kind),
+        x.new_zeros(len(x), dtype=torch.float32),
+        carried_type(kind, x.dtype),
+    )
     found = list[Callable[[], Any]]()
     for given, dtype, summed in ((None, kind, True), (part, kind, True), (part, x.dtype, False)):
         share, of_x = (0.0, torch.empty_like(x)) if given is None else (drop, x.to(apart))
         of_part = None if given is None else of_x if apart == kind and not drop else part.clone()
-        forward = (x, given, None if given is None else bias, seed, gain, shift, 0, share, eps, x.to(dtype))
-        back = (x.to(apart) if summed else None, x.to(dtype), x, row, row, seed, gain, of_x, of_part, shift is not None, 0, share)
+        forward = (
+            x,
+            given,
+            None if given is None else bias,
+            seed,
+            gain,
+            shift,
+            0,
+            share,
+            eps,
+            x.to(dtype),
+        )
+        back = (
+            x.to(apart) if summed else None,
+            x.to(dtype),
+            x,
+            row,
+            row,
+            seed,
+            gain,
+            of_x,
+            of_part,
+            shift is not None,
+            0,
+            share,
+        )
         found += [partial(run_kernel, *forward), partial(run_kernel_back, *back)]
     return found
 

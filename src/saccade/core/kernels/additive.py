@@ -23,14 +23,32 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .mixed_products import add_product
-from .tiles import LOG2E, block_range, keys_seen, load_tile, power, precision, reciprocal, shared, store_tile
+from .tiles import (
+    LOG2E,
+    block_range,
+    keys_seen,
+    load_tile,
+    power,
+    precision,
+    reciprocal,
+    shared,
+    store_tile,
+)
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
 SCALE = tl.constexpr(2 * LOG2E)
-PAIRS = 1 << 23  # of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
-ROWS = 64  # queries and keys are padded to a multiple of it; a program of `spread` has as many queries
+PAIRS = (
+    1 << 23
+)  # of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
+ROWS = (
+    64  # queries and keys are padded to a multiple of it; a program of `spread` has as many queries
+)
 AT_ONCE = 1056  # programs of `spread` that fill a GPU: one warp each, eight on each of its multiprocessors
-TILE = (64, 64, 4)  # queries, keys and warps of a tile of scores: 32 of them for each thread, so that it loads little for many
+TILE = (
+    64,
+    64,
+    4,
+)  # queries, keys and warps of a tile of scores: 32 of them for each thread, so that it loads little for many
 
 
 @triton.jit
@@ -43,7 +61,16 @@ def find_far(X, FLAG, count, BLOCK: tl.constexpr):
 
 @triton.jit
 def prepare(
-    X, Y, FLAG, count, padded, A: tl.constexpr, WIDTH: tl.constexpr, TRANSPOSED: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr
+    X,
+    Y,
+    FLAG,
+    count,
+    padded,
+    A: tl.constexpr,
+    WIDTH: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    BR: tl.constexpr,
+    BA: tl.constexpr,
 ):
     """exp(2x), or log₂ of it where some are large, in float32; rows and width are rounded up, so that no load needs a mask."""
     plane, rows, at = (
@@ -52,7 +79,12 @@ def prepare(
         tl.program_id(2) * BA + tl.arange(0, BA),
     )
     there = (rows[:, None] < count) & (at[None, :] < A)
-    x = tl.load(X + (plane * count + rows[:, None]) * A + at[None, :], mask=there, other=0.0).to(tl.float32) * SCALE
+    x = (
+        tl.load(X + (plane * count + rows[:, None]) * A + at[None, :], mask=there, other=0.0).to(
+            tl.float32
+        )
+        * SCALE
+    )
     if tl.load(FLAG) == 0:
         x = tl.exp2(x)
     if TRANSPOSED:
@@ -68,12 +100,26 @@ def one_more(x, y, IS_FAR: tl.constexpr):
 
 
 @triton.jit
-def compare_as(s, X, Y, V, wide, long, A: tl.constexpr, IS_FAR: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def compare_as(
+    s,
+    X,
+    Y,
+    V,
+    wide,
+    long,
+    A: tl.constexpr,
+    IS_FAR: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+):
     rows, columns = tl.arange(0, BM), tl.arange(0, BN)
     for a in tl.range(0, A, 2, loop_unroll_factor=2):
         x1, x2 = tl.load(X + a * wide + rows), tl.load(X + (a + 1) * wide + rows)
         y1, y2 = tl.load(Y + a * long + columns), tl.load(Y + (a + 1) * long + columns)
-        u1, u2 = one_more(x1[:, None], y1[None, :], IS_FAR), one_more(x2[:, None], y2[None, :], IS_FAR)
+        u1, u2 = (
+            one_more(x1[:, None], y1[None, :], IS_FAR),
+            one_more(x2[:, None], y2[None, :], IS_FAR),
+        )
         s += (tl.load(V + a) * u2 + tl.load(V + a + 1) * u1) * reciprocal(u1 * u2)
     return s
 
@@ -82,7 +128,9 @@ def compare_as(s, X, Y, V, wide, long, A: tl.constexpr, IS_FAR: tl.constexpr, BM
 def compare(X, Y, V, FLAG, wide, long, A: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Scores of a tile in powers of 2, less those of all r = 0; V is −2 v log₂ e, X and Y (A × `wide` and A × `long`) begin at the tile.
     The zeros from which it adds up are loaded, since they give the tile the layout in which a thread has several neighbors."""
-    s = tl.load(FLAG + 16 + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]).to(tl.float32)
+    s = tl.load(FLAG + 16 + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]).to(
+        tl.float32
+    )
     if tl.load(FLAG) == 0:
         s = compare_as(s, X, Y, V, wide, long, A, False, BM, BN)
     else:
@@ -102,7 +150,11 @@ def additive_forward(
     V += (b * (H // GV) + h // GV) * keys * E
     rows = block * BM + tl.arange(0, BM)
     seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
-    top, count, total = tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.float32), tl.zeros([BM, BE], tl.float32)
+    top, count, total = (
+        tl.full([BM], -1e30, tl.float32),
+        tl.zeros([BM], tl.float32),
+        tl.zeros([BM, BE], tl.float32),
+    )
     for masked in tl.static_range(2):
         begin, end = block_range(seen, BN, masked)
         for start in tl.range(begin, end, BN):
@@ -115,11 +167,20 @@ def additive_forward(
             v = load_tile(V, columns, keys, E, BE)
             high = weight.to(v.dtype)
             total = tl.dot(high, v, total * shrink[:, None], input_precision=PRECISION)
-            if v.dtype != tl.float32:  # what 16 bits lose of a weight; next to all the tanh a second product costs nothing
+            if (
+                v.dtype != tl.float32
+            ):  # what 16 bits lose of a weight; next to all the tanh a second product costs nothing
                 total = tl.dot((weight - high.to(tl.float32)).to(v.dtype), v, total)
             count, top = count * shrink + tl.sum(weight, 1), higher
     some = count > 0.0
-    store_tile(RESULT + plane * queries * E, total / tl.where(some, count, 1.0)[:, None], rows, queries, E, BE)
+    store_tile(
+        RESULT + plane * queries * E,
+        total / tl.where(some, count, 1.0)[:, None],
+        rows,
+        queries,
+        E,
+        BE,
+    )
     lse = tl.where(some, top + tl.log2(tl.where(some, count, 1.0)), float("inf"))
     tl.store(LSE + plane * queries + rows, lse, mask=rows < queries)
 
@@ -139,16 +200,28 @@ def score_gradient(
     weight, ds = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)
     if start < tl.max(seen):
         X += plane * A * wide + first + tl.program_id(1) * BM
-        s = compare(X, Y + plane * A * long + start, U + (h % SETS) * A, FLAG, wide, long, A, BM, BN)
+        s = compare(
+            X, Y + plane * A * long + start, U + (h % SETS) * A, FLAG, wide, long, A, BM, BN
+        )
         lse = tl.load(LSE + plane * queries + rows, mask=rows < queries, other=0.0)
         weight = tl.where(columns[None, :] < seen[:, None], tl.exp2(s - lse[:, None]), 0.0)
         dw, delta = tl.zeros([BM, BN], tl.float32), tl.zeros([BM], tl.float32)
         V += (b * (H // GV) + h // GV) * keys * E
         for e in tl.range(0, E, BE):
             at = e + tl.arange(0, BE)
-            of_rows, there = (plane * queries + rows[:, None]) * E + at[None, :], (rows[:, None] < queries) & (at[None, :] < E)
-            grad, out = tl.load(DO + of_rows, mask=there, other=0.0), tl.load(RESULT + of_rows, mask=there, other=0.0)
-            v = tl.load(V + columns[:, None] * E + at[None, :], mask=(columns[:, None] < keys) & (at[None, :] < E), other=0.0)
+            of_rows, there = (
+                (plane * queries + rows[:, None]) * E + at[None, :],
+                (rows[:, None] < queries) & (at[None, :] < E),
+            )
+            grad, out = (
+                tl.load(DO + of_rows, mask=there, other=0.0),
+                tl.load(RESULT + of_rows, mask=there, other=0.0),
+            )
+            v = tl.load(
+                V + columns[:, None] * E + at[None, :],
+                mask=(columns[:, None] < keys) & (at[None, :] < E),
+                other=0.0,
+            )
             dw = tl.dot(grad, tl.trans(v), dw, input_precision=PRECISION)
             delta += tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
         ds = weight * (dw - delta[:, None])
@@ -158,7 +231,19 @@ def score_gradient(
 
 
 @triton.jit
-def spread_as(x, Y, DS, OF_Y, begin, end, fresh, A: tl.constexpr, IS_FAR: tl.constexpr, BR: tl.constexpr, BA: tl.constexpr):
+def spread_as(
+    x,
+    Y,
+    DS,
+    OF_Y,
+    begin,
+    end,
+    fresh,
+    A: tl.constexpr,
+    IS_FAR: tl.constexpr,
+    BR: tl.constexpr,
+    BA: tl.constexpr,
+):
     total, of_v, at = tl.zeros([BR, BA], tl.float32), tl.zeros([BA], tl.float32), tl.arange(0, BA)
     added = (at >= 0) & (fresh == 0)
     for m in tl.range(begin, end, 2):
@@ -190,7 +275,11 @@ def spread(
     what earlier chunks gave unless it is `fresh`; and Σ ∂s r over both. DS and OF_X have `held` rows per plane."""
     plane, units, planes = tl.program_id(2).to(tl.int64), tl.program_id(1) * BA, tl.num_programs(2)
     group, part, at = tl.program_id(0) % groups, tl.program_id(0) // groups, tl.arange(0, BA)
-    begin, end, of_v = part * share, tl.minimum(part * share + share, keys), tl.zeros([BA], tl.float32)
+    begin, end, of_v = (
+        part * share,
+        tl.minimum(part * share + share, keys),
+        tl.zeros([BA], tl.float32),
+    )
     Y += plane * keys * A + units
     OF_Y += (group * planes + plane) * keys * A + units
     for turn in tl.static_range(ROUNDS):
@@ -201,7 +290,10 @@ def spread(
             total, more = spread_as(x, Y, ds, OF_Y, begin, end, fresh, A, False, BR, BA)
         else:
             total, more = spread_as(x, Y, ds, OF_Y, begin, end, fresh, A, True, BR, BA)
-        tl.store(OF_X + ((part * planes + plane) * held + local[:, None]) * A + units + at[None, :], total)
+        tl.store(
+            OF_X + ((part * planes + plane) * held + local[:, None]) * A + units + at[None, :],
+            total,
+        )
         of_v += more
         fresh = 0
         tl.debug_barrier()  # the next round adds to what this one has stored
@@ -213,9 +305,13 @@ def prepared(x: Tensor, flag: Tensor, transposed: bool) -> Tensor:
     """B H N A → B H A' N', or B H N' A'."""
     (batch, heads, count, a), units = x.shape, unit_block(x)
     width, padded = triton.cdiv(a, units) * units, triton.cdiv(count, ROWS) * ROWS
-    made = x.new_empty(batch, heads, *((width, padded) if transposed else (padded, width)), dtype=torch.float32)
+    made = x.new_empty(
+        batch, heads, *((width, padded) if transposed else (padded, width)), dtype=torch.float32
+    )
     grid = (padded // ROWS, batch * heads, width // units)
-    prepare[grid](x, made, flag, count, padded, A=a, WIDTH=width, TRANSPOSED=transposed, BR=ROWS, BA=units)
+    prepare[grid](
+        x, made, flag, count, padded, A=a, WIDTH=width, TRANSPOSED=transposed, BR=ROWS, BA=units
+    )
     return made
 
 
@@ -231,13 +327,18 @@ class AdditiveSoftmax(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, v: Tensor, lengths: Tensor | None, causal: bool
     ) -> Tensor:  # fmt: skip
         (batch, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
-        flag = torch.zeros(16 + ROWS * 64, dtype=torch.int32, device=query.device)  # and the zeros that `compare` loads
+        flag = torch.zeros(
+            16 + ROWS * 64, dtype=torch.int32, device=query.device
+        )  # and the zeros that `compare` loads
         for x in (query, key):
             find_far[triton.cdiv(x.numel(), 4096),](x, flag, x.numel(), BLOCK=4096)
         x, y = prepared(query, flag, True), prepared(key, flag, True)
         u = F.pad(v.float() * (-2 * LOG2E), (0, x.shape[2] - a)).contiguous()
         # in float32: the gradient subtracts output · grad of each row, and what 16 bits lose there adds up over all pairs
-        output, lse = (query.new_empty(batch, heads, queries, *more, dtype=torch.float32) for more in ((e,), ()))
+        output, lse = (
+            query.new_empty(batch, heads, queries, *more, dtype=torch.float32)
+            for more in ((e,), ())
+        )
         known: dict[str, Any] = {
             "CAUSAL": causal,
             "H": heads,
@@ -246,9 +347,19 @@ class AdditiveSoftmax(torch.autograd.Function):
             "A": x.shape[2],
             "E": e,
         }
-        known |= {"queries": queries, "keys": keys, "wide": x.shape[3], "long": y.shape[3], "PRECISION": precision(query)}
+        known |= {
+            "queries": queries,
+            "keys": keys,
+            "wide": x.shape[3],
+            "long": y.shape[3],
+            "PRECISION": precision(query),
+        }
         size = e * value.element_size()
-        tiles = ((256, TILE), (512, (32, 64, 4)), (1024, (16, 32, 4)))  # the wider values are, the fewer queries
+        tiles = (
+            (256, TILE),
+            (512, (32, 64, 4)),
+            (1024, (16, 32, 4)),
+        )  # the wider values are, the fewer queries
         rows, columns, warps = next((tile for most, tile in tiles if size <= most), (16, 16, 8))
         additive_forward[triton.cdiv(queries, rows), batch * heads](
             x, y, u, value, flag, lengths, output, lse, keys - queries, **known,
@@ -262,22 +373,34 @@ class AdditiveSoftmax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, v, lengths, flag, u, output, lse = ctx.saved_tensors
-        (batch, heads, queries, a), (keys, e), grad = query.shape, value.shape[2:], grad.contiguous()
+        (batch, heads, queries, a), (keys, e), grad = (
+            query.shape,
+            value.shape[2:],
+            grad.contiguous(),
+        )
         transposed = [prepared(x, flag, True) for x in (query, key)]
         x, y = (prepared(x, flag, False) for x in (query, key))
-        (_, _, wide, width), long, planes, units = x.shape, y.shape[2], batch * heads, unit_block(query)
+        (_, _, wide, width), long, planes, units = (
+            x.shape,
+            y.shape[2],
+            batch * heads,
+            unit_block(query),
+        )
         held = min(max(1, PAIRS // (planes * long) // ROWS) * ROWS, wide)
         groups = held // ROWS
-        share = 2 * triton.cdiv(long, 2 * max(1, min(long // 32, AT_ONCE // (groups * planes * (width // units)))))
+        share = 2 * triton.cdiv(
+            long, 2 * max(1, min(long // 32, AT_ONCE // (groups * planes * (width // units))))
+        )
         parts = triton.cdiv(long, share)
         ds = x.new_empty(planes, held, long)
         weights = torch.empty_like(ds, dtype=value.dtype)
         dq, dv = torch.empty_like(x), x.new_zeros(planes, keys, e)
-        of_x, of_y = x.new_empty(parts, batch, heads, held, width), x.new_empty(groups, batch, heads, long, width)
+        of_x, of_y = (
+            x.new_empty(parts, batch, heads, held, width),
+            x.new_empty(groups, batch, heads, long, width),
+        )
         of_v = x.new_zeros(groups * parts, batch, heads, width)
-        with (
-            _disable_current_modes()
-        ):  # the products are part of the kernel, whose operations are counted as those of the definition
+        with _disable_current_modes():  # the products are part of the kernel, whose operations are counted as those of the definition
             for first in range(0, wide, held):
                 chunk = min(held, wide - first)
                 score_gradient[long // TILE[1], chunk // TILE[0], planes](
@@ -293,7 +416,10 @@ class AdditiveSoftmax(torch.autograd.Function):
                 torch.sum(of_x[..., :chunk, :], 0, out=dq[:, :, first : first + chunk])
             dk, du = of_y.sum(0), of_v.sum(0)
         factor = 4 * v.float().unsqueeze(1)
-        dq, dk = ((found[:, :, :n, :a] * factor).to(query.dtype) for found, n in ((dq, queries), (dk, keys)))
+        dq, dk = (
+            (found[:, :, :n, :a] * factor).to(query.dtype)
+            for found, n in ((dq, queries), (dk, keys))
+        )
         of_v = -2 * du[..., :a].sum(0)
         of_v = (of_v.sum(0, keepdim=True) if len(v) == 1 else of_v).to(v.dtype)
         return dq, dk, shared(dv.unflatten(0, (batch, heads)), value), of_v, None, None

@@ -28,7 +28,9 @@ def query_blocks(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Blocks of queries for keys at first … last: see `key_blocks`."""
-    low = tl.minimum(queries, 0)  # 0, unknown to the compiler, which would make the products of one tile wait for each other
+    low = tl.minimum(
+        queries, 0
+    )  # 0, unknown to the compiler, which would make the products of one tile wait for each other
     whole_from = 0
     high = queries
     whole_to = queries
@@ -76,11 +78,24 @@ def sweep(
         CHECK: tl.constexpr = MASKED or LISTED
         q = load_tile(q_base, row, stride_q, queries, d, WIDTH, PADDED, CHECK)
         do = load_tile(g_base, row, stride_g, queries, e, WIDTH_V, PADDED_V, CHECK)
-        lse = tl.load(lse_base + row, mask=row < queries, other=float("inf")) if CHECK else tl.load(lse_base + row)
-        delta = tl.load(delta_base + row, mask=row < queries, other=0.0) if CHECK else tl.load(delta_base + row)
+        lse = (
+            tl.load(lse_base + row, mask=row < queries, other=float("inf"))
+            if CHECK
+            else tl.load(lse_base + row)
+        )
+        delta = (
+            tl.load(delta_base + row, mask=row < queries, other=0.0)
+            if CHECK
+            else tl.load(delta_base + row)
+        )
         far = tl.zeros([BLOCK_Q], tl.float32)
         if BIAS == TABLE and PLACE != NEAR:
-            far = tl.load(table + row * stride_table + PLACE * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * LOG2E
+            far = (
+                tl.load(
+                    table + row * stride_table + PLACE * LIMIT, mask=row < queries, other=0.0
+                ).to(tl.float32)
+                * LOG2E
+            )
         beside = far[None, :]
         if BIAS == LEANING:
             beside = lean(slope, j, block * BLOCK_Q + offset)[:, None]
@@ -91,10 +106,16 @@ def sweep(
         p = tl.exp2(s - lse[None, :])
         if LISTED:
             if MASKED:
-                word = tl.load(bits + tl.load(rows + partly + n).to(tl.int64) * BLOCK_Q + tl.arange(0, BLOCK_Q))
-                p = tl.where(((word[None, :] >> (j % BLOCK_Q)[:, None].to(tl.int64)) & 1) != 0, p, 0.0)
+                word = tl.load(
+                    bits + tl.load(rows + partly + n).to(tl.int64) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+                )
+                p = tl.where(
+                    ((word[None, :] >> (j % BLOCK_Q)[:, None].to(tl.int64)) & 1) != 0, p, 0.0
+                )
         elif MASKED:
-            p = tl.where(seen(i[None, :], j[:, None], left, right, length, HAS_LEFT, HAS_RIGHT), p, 0.0)
+            p = tl.where(
+                seen(i[None, :], j[:, None], left, right, length, HAS_LEFT, HAS_RIGHT), p, 0.0
+            )
         kept = 1.0
         if DROP:
             kept = kept_by_dropout(seed, row[None, :], j[:, None], keys, drop)
@@ -102,9 +123,13 @@ def sweep(
         dp = tl.dot(v, tl.trans(do), input_precision=PRECISION)
         if VALUES:
             if PLACE == NEAR:
-                dp += gathered(pulls, 2 * LIMIT + 1, row[None, :], i[None, :], j[:, None], queries, LIMIT)
+                dp += gathered(
+                    pulls, 2 * LIMIT + 1, row[None, :], i[None, :], j[:, None], queries, LIMIT
+                )
             else:
-                pull = tl.load(pulls + row * (2 * LIMIT + 1) + PLACE * LIMIT, mask=row < queries, other=0.0)
+                pull = tl.load(
+                    pulls + row * (2 * LIMIT + 1) + PLACE * LIMIT, mask=row < queries, other=0.0
+                )
                 dp += pull.to(tl.float32)[None, :]
         ds = p * (dp * kept - delta[None, :])
         if CAPPED:
@@ -145,14 +170,34 @@ def backward_keys(
         line = (b * heads + h) * queries
         q_base, g_base = Q + b * q_b + h * q_h, Grad + b * g_b + h * g_h
         table, pulls = Table + b * t_b + h * t_h, Pulls + line * (2 * LIMIT + 1)
-        slope, length, seed = numbers_of(b, (b * heads + h).to(tl.int32), h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP)
+        slope, length, seed = numbers_of(
+            b, (b * heads + h).to(tl.int32), h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP
+        )
         plan = Plan + b * plan_b + h * plan_h + block * plan_n
         begin, whole, near, beyond, edge, end = query_blocks(
-            block * BLOCK_K, last, length, queries, offset, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_Q, BLOCK_K
+            block * BLOCK_K,
+            last,
+            length,
+            queries,
+            offset,
+            left,
+            right,
+            HAS_LEFT,
+            HAS_RIGHT,
+            LIMIT,
+            BIAS,
+            BLOCK_Q,
+            BLOCK_K,
         )
         for part in tl.static_range(5):
-            start, stop, _ = part_of(part, begin, whole, near, beyond, edge, end, 0, 0, plan, LISTED)
-            if part == 1 or (part == 0 and (HAS_RIGHT or LISTED)) or (not LISTED and (part == 4 or (BIAS == TABLE and part > 1))):
+            start, stop, _ = part_of(
+                part, begin, whole, near, beyond, edge, end, 0, 0, plan, LISTED
+            )
+            if (
+                part == 1
+                or (part == 0 and (HAS_RIGHT or LISTED))
+                or (not LISTED and (part == 4 or (BIAS == TABLE and part > 1)))
+            ):
                 dk, dv = sweep(
                     dk, dv, k, v, q_base, g_base, Lse + line, Delta + line, start, stop, plan + 2 + part * 2 * partly, partly,
                     Bits, j, offset, d, e, q_n, g_n, table, t_n, pulls, slope, seed,

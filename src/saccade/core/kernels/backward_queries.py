@@ -49,20 +49,31 @@ def sweep(
         product = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         beside, taken = far[:, None], lse
         if BIAS == LEANING:
-            beside, taken = lean(slope, j, block * BLOCK_K)[None, :], lse + lean(slope, i, block * BLOCK_K)
+            beside, taken = (
+                lean(slope, j, block * BLOCK_K)[None, :],
+                lse + lean(slope, i, block * BLOCK_K),
+            )
         s, bend = score(product, i[:, None], j[None, :], row[:, None], queries, scale, cap, slope, table, stride_table,
                         beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
         p = tl.exp2(s - taken[:, None])
         if LISTED:
             if MASKED:
-                word = tl.load(bits + tl.load(columns + partly + n).to(tl.int64) * BLOCK_K + row % BLOCK_K)
-                p = tl.where(((word[:, None] >> (j % BLOCK_K)[None, :].to(tl.int64)) & 1) != 0, p, 0.0)
+                word = tl.load(
+                    bits + tl.load(columns + partly + n).to(tl.int64) * BLOCK_K + row % BLOCK_K
+                )
+                p = tl.where(
+                    ((word[:, None] >> (j % BLOCK_K)[None, :].to(tl.int64)) & 1) != 0, p, 0.0
+                )
         elif MASKED:
-            p = tl.where(seen(i[:, None], j[None, :], left, right, length, HAS_LEFT, HAS_RIGHT), p, 0.0)
+            p = tl.where(
+                seen(i[:, None], j[None, :], left, right, length, HAS_LEFT, HAS_RIGHT), p, 0.0
+            )
         dp = tl.dot(do, tl.trans(v), input_precision=PRECISION)
         if VALUES:
             if PLACE == NEAR:
-                dp += gathered(pulls, 2 * LIMIT + 1, row[:, None], i[:, None], j[None, :], queries, LIMIT)
+                dp += gathered(
+                    pulls, 2 * LIMIT + 1, row[:, None], i[:, None], j[None, :], queries, LIMIT
+                )
             else:
                 dp += far_pull[:, None]
         if DROP:
@@ -72,7 +83,11 @@ def sweep(
             if PLACE == NEAR:
                 c = clipped(i[:, None], j[None, :], LIMIT)
                 inside = (c > 0) & (c < 2 * LIMIT) & (row[:, None] < queries) & (j[None, :] < keys)
-                tl.store(band + row[:, None] * (2 * LIMIT + 1) + c, ds.to(band.dtype.element_ty), mask=inside)
+                tl.store(
+                    band + row[:, None] * (2 * LIMIT + 1) + c,
+                    ds.to(band.dtype.element_ty),
+                    mask=inside,
+                )
                 at_left += tl.sum(tl.where(c == 0, ds, 0.0), 1)
                 at_right += tl.sum(tl.where(c == 2 * LIMIT, ds, 0.0), 1)
             elif PLACE == LEFT:
@@ -112,20 +127,31 @@ def backward_queries(
     k_base, v_base = K + b * k_b + (h // group) * k_h, V + b * v_b + (h // group) * v_h
     plane_of_band = plane.to(tl.int64) * queries * (2 * LIMIT + 1)
     table, pulls, band = Table + b * t_b + h * t_h, Pulls + plane_of_band, Band + plane_of_band
-    slope, length, seed = numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP)
+    slope, length, seed = numbers_of(
+        b, plane, h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP
+    )
     far_left, far_right = far_of(table, t_n, row, queries, LOG2E, LIMIT, BIAS == TABLE)
     pull_left, pull_right = far_of(pulls, 2 * LIMIT + 1, row, queries, 1.0, LIMIT, VALUES)
     dq = tl.zeros([BLOCK_Q, PADDED], tl.float32)
     at_left = tl.zeros([BLOCK_Q], tl.float32)
     at_right = at_left
     plan = Plan + b * plan_b + h * plan_h + block * plan_n
-    first, last = block * BLOCK_Q + offset, tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
+    first, last = (
+        block * BLOCK_Q + offset,
+        tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset,
+    )
     begin, whole, near, beyond, edge, end = key_blocks(
         first, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
     )
     for part in tl.static_range(5):
-        start, stop, far = part_of(part, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED)
-        if part == 1 or (part == 0 and (HAS_LEFT or LISTED)) or (not LISTED and (part == 4 or (BIAS == TABLE and part > 1))):
+        start, stop, far = part_of(
+            part, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED
+        )
+        if (
+            part == 1
+            or (part == 0 and (HAS_LEFT or LISTED))
+            or (not LISTED and (part == 4 or (BIAS == TABLE and part > 1)))
+        ):
             dq, at_left, at_right = sweep(
                 dq, at_left, at_right, q, do, lse, delta, k_base, v_base, start, stop, plan + 2 + part * 2 * partly, partly, Bits,
                 i, row, d, e, k_n, v_n, table, t_n, far, pulls, pull_right if part == 3 else pull_left, band, slope, seed,

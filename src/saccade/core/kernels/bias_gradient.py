@@ -22,13 +22,26 @@ def sum_columns(X, Out, rows, share, WIDTH: tl.constexpr, BR: tl.constexpr, BC: 
     for start in tl.range(part * share, tl.minimum(part * share + share, rows), BR):
         row = start + tl.arange(0, BR)
         there = (row[:, None] < tl.minimum(part * share + share, rows)) & (at[None, :] < WIDTH)
-        total += tl.load(X + row[:, None].to(tl.int64) * WIDTH + at[None, :], mask=there, other=0.0).to(tl.float32)
+        total += tl.load(
+            X + row[:, None].to(tl.int64) * WIDTH + at[None, :], mask=there, other=0.0
+        ).to(tl.float32)
     tl.store(Out + part * WIDTH + at, tl.sum(total, 0).to(Out.dtype.element_ty), mask=at < WIDTH)
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
 def join_columns(
-    A, B, C, Out, Sums, rows, share, WA: tl.constexpr, WB: tl.constexpr, WC: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+    A,
+    B,
+    C,
+    Out,
+    Sums,
+    rows,
+    share,
+    WA: tl.constexpr,
+    WB: tl.constexpr,
+    WC: tl.constexpr,
+    BR: tl.constexpr,
+    BC: tl.constexpr,
 ):
     """Three matrices side by side, and the sums over each part of the rows."""
     block, part = tl.program_id(0), tl.program_id(1)
@@ -43,7 +56,9 @@ def join_columns(
         row = start + tl.arange(0, BR)
         there = (row[:, None] < tl.minimum(part * share + share, rows)) & (at[None, :] < width)
         x = tl.load(X + row[:, None].to(tl.int64) * width + at[None, :], mask=there, other=0.0)
-        tl.store(Out + row[:, None].to(tl.int64) * (WA + WB + WC) + first + at[None, :], x, mask=there)
+        tl.store(
+            Out + row[:, None].to(tl.int64) * (WA + WB + WC) + first + at[None, :], x, mask=there
+        )
         total += x.to(tl.float32)
     tl.store(Sums + part * (WA + WB + WC) + first + at, tl.sum(total, 0), mask=at < width)
 
@@ -60,10 +75,14 @@ def column_sums(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     if rows > (64 if interpreted() else FEW):
         parts, share = share_of(rows)
         some = x.new_empty(parts, width, dtype=torch.float32)
-        sum_columns[(triton.cdiv(width, 128), parts)](x, some, rows, share, WIDTH=width, BR=32, BC=128, num_warps=4)
+        sum_columns[(triton.cdiv(width, 128), parts)](
+            x, some, rows, share, WIDTH=width, BR=32, BC=128, num_warps=4
+        )
         x, rows = some, parts
     total = x.new_empty(width, dtype=dtype)
-    sum_columns[(triton.cdiv(width, 32), 1)](x, total, rows, rows, WIDTH=width, BR=256, BC=32, num_warps=8)
+    sum_columns[(triton.cdiv(width, 32), 1)](
+        x, total, rows, rows, WIDTH=width, BR=256, BC=32, num_warps=8
+    )
     return total
 
 

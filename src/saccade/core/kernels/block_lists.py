@@ -28,18 +28,32 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
     """Asks the mask about the blocks that it says it needs, or about all of them where it says nothing."""
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset, zero = mask.to(device), keys - queries, torch.zeros(1, dtype=torch.int64, device=device)
-    rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]  # shows whether the batch row and the head matter
+    here, offset, zero = (
+        mask.to(device),
+        keys - queries,
+        torch.zeros(1, dtype=torch.int64, device=device),
+    )
+    rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[
+        :2
+    ]  # shows whether the batch row and the head matter
     first, start = np.arange(offset, keys, SIZE), np.arange(0, keys, SIZE)
     known = mask.needed(first, start, SIZE)
     which = np.ones((len(first), len(start)), dtype=bool) if known is None else of_any_head(known)
     b = torch.arange(rows, device=device).view(-1, 1, 1, 1, 1)
-    h, inside = torch.arange(planes, device=device).view(-1, 1, 1, 1), torch.arange(SIZE, device=device)
+    h, inside = (
+        torch.arange(planes, device=device).view(-1, 1, 1, 1),
+        torch.arange(SIZE, device=device),
+    )
     tiles = torch.full((rows, planes, *which.shape), UNSEEN, dtype=torch.int32, device=device)
     words, count = [], 0
-    for r, c in (part.unbind(1) for part in torch.from_numpy(which).nonzero().to(device).split(chunk(rows * planes))):
+    for r, c in (
+        part.unbind(1)
+        for part in torch.from_numpy(which).nonzero().to(device).split(chunk(rows * planes))
+    ):
         i, j = r.view(-1, 1, 1) * SIZE + inside.view(-1, 1), c.view(-1, 1, 1) * SIZE + inside
-        answer = booleans(here(b, h, i.clamp_max(queries - 1) + offset, j.clamp_max(keys - 1)), mask)
+        answer = booleans(
+            here(b, h, i.clamp_max(queries - 1) + offset, j.clamp_max(keys - 1)), mask
+        )
         allowed = (answer & (i < queries) & (j < keys)).expand(rows, planes, len(r), SIZE, SIZE)
         some, every = allowed.flatten(3).any(3), allowed.flatten(3).all(3)
         found = torch.where(every, WHOLE, UNSEEN).to(torch.int32)

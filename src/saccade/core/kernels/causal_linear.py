@@ -22,7 +22,9 @@ FILL = 264  # programs that fill a GPU
 
 
 @triton.jit
-def load_keys(K, V, LENGTHS, b, at, keys, A: tl.constexpr, E: tl.constexpr, BA: tl.constexpr, BE: tl.constexpr):
+def load_keys(
+    K, V, LENGTHS, b, at, keys, A: tl.constexpr, E: tl.constexpr, BA: tl.constexpr, BE: tl.constexpr
+):
     """Keys and values of a chunk in float32, those after the end of the text as zeros."""
     end = keys if LENGTHS is None else tl.load(LENGTHS + b)
     return load_tile(K, at, end, A, BA).to(tl.float32), load_tile(V, at, end, E, BE).to(tl.float32)
@@ -33,14 +35,18 @@ def load_queries(Q, at, offset, queries, A: tl.constexpr, BA: tl.constexpr):
     """Queries at positions of keys: the last one is at the last key, and before the first there are zeros."""
     rows = at - offset
     there = (rows[:, None] >= 0) & (rows[:, None] < queries) & (tl.arange(0, BA)[None, :] < A)
-    return tl.load(Q + rows[:, None] * A + tl.arange(0, BA)[None, :], mask=there, other=0.0).to(tl.float32)
+    return tl.load(Q + rows[:, None] * A + tl.arange(0, BA)[None, :], mask=there, other=0.0).to(
+        tl.float32
+    )
 
 
 @triton.jit
 def store_queries(X, values, at, offset, queries, A: tl.constexpr, BA: tl.constexpr):
     rows = at - offset
     there = (rows[:, None] >= 0) & (rows[:, None] < queries) & (tl.arange(0, BA)[None, :] < A)
-    tl.store(X + rows[:, None] * A + tl.arange(0, BA)[None, :], values.to(X.dtype.element_ty), mask=there)
+    tl.store(
+        X + rows[:, None] * A + tl.arange(0, BA)[None, :], values.to(X.dtype.element_ty), mask=there
+    )
 
 
 @triton.jit
@@ -66,7 +72,10 @@ def linear_scan(
     V += (b * (H // GV) + h // GV) * keys * E
     Q += plane * queries * A
     slot = plane * tl.num_programs(0) + segment
-    inner, here = tl.arange(0, C), slot * BA * BE + tl.arange(0, BA)[:, None] * BE + tl.arange(0, BE)[None, :]
+    inner, here = (
+        tl.arange(0, C),
+        slot * BA * BE + tl.arange(0, BA)[:, None] * BE + tl.arange(0, BE)[None, :],
+    )
     state, summed = tl.zeros([BA, BE], tl.float32), tl.zeros([BA], tl.float32)
     if (PASS != 0) & (PASS != 3):
         state, summed = tl.load(STATES + here), tl.load(SUMS + slot * BA + tl.arange(0, BA))
@@ -79,29 +88,67 @@ def linear_scan(
             q = load_queries(Q, at, offset, queries, A, BA) * scale
         if PASS >= 2:
             dn, dz = load_gradient(
-                DO + plane * queries * E, RESULT + plane * queries * E, Z + plane * queries, at, offset, queries, E, BE
+                DO + plane * queries * E,
+                RESULT + plane * queries * E,
+                Z + plane * queries,
+                at,
+                offset,
+                queries,
+                E,
+                BE,
             )
         if PASS == 1:
-            scores = tl.where(inner[:, None] >= inner[None, :], tl.dot(q, tl.trans(k), input_precision=PRECISION), 0.0)
+            scores = tl.where(
+                inner[:, None] >= inner[None, :],
+                tl.dot(q, tl.trans(k), input_precision=PRECISION),
+                0.0,
+            )
             z = tl.maximum(tl.sum(scores, 1) + tl.sum(q * summed[None, :], 1), TINY)
-            n = tl.dot(scores, v, tl.dot(q, state, input_precision=PRECISION), input_precision=PRECISION)
+            n = tl.dot(
+                scores, v, tl.dot(q, state, input_precision=PRECISION), input_precision=PRECISION
+            )
             store_queries(OUT + plane * queries * E, n / z[:, None], at, offset, queries, E, BE)
-            tl.store(Z + plane * queries + at - offset, z, mask=(at >= offset) & (at - offset < queries))
+            tl.store(
+                Z + plane * queries + at - offset, z, mask=(at >= offset) & (at - offset < queries)
+            )
         if PASS == 2:
             ds = tl.dot(dn, tl.trans(v), input_precision=PRECISION) + dz[:, None]
             ds = tl.where(inner[:, None] >= inner[None, :], ds, 0.0)
-            dq = tl.dot(ds, k, tl.dot(dn, tl.trans(state), input_precision=PRECISION), input_precision=PRECISION)
+            dq = tl.dot(
+                ds,
+                k,
+                tl.dot(dn, tl.trans(state), input_precision=PRECISION),
+                input_precision=PRECISION,
+            )
             dq = (dq + dz[:, None] * summed[None, :]) * scale
             store_queries(OUT + plane * queries * A, dq, at, offset, queries, A, BA)
         if PASS == 4:
             later = inner[:, None] <= inner[None, :]  # keys × queries
             scores = tl.where(later, tl.dot(k, tl.trans(q), input_precision=PRECISION), 0.0)
-            ds = tl.where(later, tl.dot(v, tl.trans(dn), input_precision=PRECISION) + dz[None, :], 0.0)
-            dv = tl.dot(scores, dn, tl.dot(k, state, input_precision=PRECISION), input_precision=PRECISION)
-            dk = tl.dot(ds, q, tl.dot(v, tl.trans(state), input_precision=PRECISION), input_precision=PRECISION) + summed[None, :]
-            last = keys if LENGTHS is None else tl.load(LENGTHS + b)  # keys that are not there have no gradient
-            store_tile(OUT + plane * keys * A, tl.where(at[:, None] < last, dk, 0.0), at, keys, A, BA)
-            store_tile(OUT_V + plane * keys * E, tl.where(at[:, None] < last, dv, 0.0), at, keys, E, BE)
+            ds = tl.where(
+                later, tl.dot(v, tl.trans(dn), input_precision=PRECISION) + dz[None, :], 0.0
+            )
+            dv = tl.dot(
+                scores, dn, tl.dot(k, state, input_precision=PRECISION), input_precision=PRECISION
+            )
+            dk = (
+                tl.dot(
+                    ds,
+                    q,
+                    tl.dot(v, tl.trans(state), input_precision=PRECISION),
+                    input_precision=PRECISION,
+                )
+                + summed[None, :]
+            )
+            last = (
+                keys if LENGTHS is None else tl.load(LENGTHS + b)
+            )  # keys that are not there have no gradient
+            store_tile(
+                OUT + plane * keys * A, tl.where(at[:, None] < last, dk, 0.0), at, keys, A, BA
+            )
+            store_tile(
+                OUT_V + plane * keys * E, tl.where(at[:, None] < last, dv, 0.0), at, keys, E, BE
+            )
         if PASS < 3:
             state = tl.dot(tl.trans(k), v, state, input_precision=PRECISION)
             summed += tl.sum(k, 0)
@@ -116,7 +163,9 @@ def linear_scan(
 class Scan:
     """The passes over one call: segments, grid and states before each of them."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, scale: float) -> None:
+    def __init__(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, scale: float
+    ) -> None:
         (batch, heads, queries, _), keys = query.shape, key.shape[2]
         self.known = sizes(query, key, value)
         self.given, self.scale, self.offset = (query, key, value, lengths), scale, keys - queries
@@ -126,19 +175,52 @@ class Scan:
         self.grid = (triton.cdiv(keys, self.length), planes)
 
     def run(
-        self, which: int, states: list[Tensor], grad: Tensor | None, output: Tensor | None, z: Tensor | None, *to: Tensor | None
+        self,
+        which: int,
+        states: list[Tensor],
+        grad: Tensor | None,
+        output: Tensor | None,
+        z: Tensor | None,
+        *to: Tensor | None,
     ) -> None:
-        at = (*self.given, grad, output, z, *states, *to, *(None,) * (2 - len(to)), self.scale, self.offset, self.length)
-        wide = self.known["BA"] * self.known["BE"] > 4096  # the state then fills most registers, and so do five products
+        at = (
+            *self.given,
+            grad,
+            output,
+            z,
+            *states,
+            *to,
+            *(None,) * (2 - len(to)),
+            self.scale,
+            self.offset,
+            self.length,
+        )
+        wide = (
+            self.known["BA"] * self.known["BE"] > 4096
+        )  # the state then fills most registers, and so do five products
         chunk = 16 if wide else CHUNK // 2 if which == 4 else CHUNK
-        linear_scan[self.grid](*at, **self.known, PASS=which, C=chunk, num_warps=8 if wide else 4, num_stages=1 if wide else 2)
+        linear_scan[self.grid](
+            *at,
+            **self.known,
+            PASS=which,
+            C=chunk,
+            num_warps=8 if wide else 4,
+            num_stages=1 if wide else 2,
+        )
 
     def states(
-        self, which: int, grad: Tensor | None = None, output: Tensor | None = None, z: Tensor | None = None
+        self,
+        which: int,
+        grad: Tensor | None = None,
+        output: Tensor | None = None,
+        z: Tensor | None = None,
     ) -> list[Tensor]:
         """The state before each segment, or after it where the scan is from the end: sums over the segments in between."""
         (segments, planes), query = self.grid, self.given[0]
-        shapes = ((planes, segments, self.known["BA"], self.known["BE"]), (planes, segments, self.known["BA"]))
+        shapes = (
+            (planes, segments, self.known["BA"], self.known["BE"]),
+            (planes, segments, self.known["BA"]),
+        )
         if segments == 1:
             return [query.new_zeros(shape, dtype=torch.float32) for shape in shapes]
         found = [query.new_empty(shape, dtype=torch.float32) for shape in shapes]
@@ -150,8 +232,13 @@ class CausalSums(torch.autograd.Function):
     """Features of queries and keys (B H Q A, B H' K A), values (B H'' K E)."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, scale: float) -> Tensor:
-        scan, output = Scan(query, key, value, lengths, scale), query.new_empty(*query.shape[:3], value.shape[3])
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, scale: float
+    ) -> Tensor:
+        scan, output = (
+            Scan(query, key, value, lengths, scale),
+            query.new_empty(*query.shape[:3], value.shape[3]),
+        )
         z = query.new_empty(query.shape[:3], dtype=torch.float32)
         scan.run(1, scan.states(0), None, None, z, output)
         ctx.save_for_backward(query, key, value, lengths, output, z)
@@ -165,7 +252,10 @@ class CausalSums(torch.autograd.Function):
         scan, grad = Scan(query, key, value, lengths, ctx.scale), grad.contiguous()
         (batch, heads), dq = query.shape[:2], torch.empty_like(query)
         dk, dv = (
-            x.new_empty(batch, heads, *x.shape[2:], dtype=torch.float32 if x.shape[1] < heads else x.dtype) for x in (key, value)
+            x.new_empty(
+                batch, heads, *x.shape[2:], dtype=torch.float32 if x.shape[1] < heads else x.dtype
+            )
+            for x in (key, value)
         )
         scan.run(2, scan.states(0), grad, output, z, dq)
         scan.run(4, scan.states(3, grad, output, z), grad, output, z, dk, dv)

@@ -30,7 +30,10 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.cons
              BD: tl.constexpr, BN: tl.constexpr, TRACED: tl.constexpr):  # fmt: skip
     """A row's new key and value go to the cache; its query reads those before, and the new ones as they are. With TRACED, `Origins` has
     the row that wrote what a row reads at each position, so that caches stay as they are when beams are reordered."""
-    row, head = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64), tl.program_id(0) % (HEADS * GROUPS)
+    row, head = (
+        (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64),
+        tl.program_id(0) % (HEADS * GROUPS),
+    )
     kv = head // GROUPS
     d = tl.arange(0, BD)
     wide = d < D
@@ -50,29 +53,49 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.cons
         place = start + tl.arange(0, BN)
         origin = tl.zeros_like(place).to(tl.int64) + row
         if TRACED:
-            origin = tl.load(Origins + row * capacity + place, mask=place < position, other=0).to(tl.int64)
+            origin = tl.load(Origins + row * capacity + place, mask=place < position, other=0).to(
+                tl.int64
+            )
         at = (origin * capacity + place) * 2 * HEADS * D
-        top, total, output = add_keys(q, here, here + HEADS * D, at, at, scale, top, total, output, place < position, 0.0)
-    tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
+        top, total, output = add_keys(
+            q, here, here + HEADS * D, at, at, scale, top, total, output, place < position, 0.0
+        )
+    tl.store(
+        Out + (row * HEADS * GROUPS + head) * D + d,
+        (output / total).to(Out.dtype.element_ty),
+        mask=wide,
+    )
 
 
 @triton.jit(do_not_specialize=["columns", "hidden_s"])
 def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s, v_h, v_n, hidden_s, WIDTH: tl.constexpr,
                 HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """A row's query reads the memory of its sentence, which WIDTH rows share; `Hidden` is added to scores, 0 or −∞."""
-    row, head = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64), tl.program_id(0) % (HEADS * GROUPS)
+    row, head = (
+        (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64),
+        tl.program_id(0) % (HEADS * GROUPS),
+    )
     sentence, kv = row // WIDTH, head // GROUPS
     d = tl.arange(0, BD)
     wide = d < D
     q = tl.load(Q + (row * HEADS * GROUPS + head) * D + d, mask=wide, other=0.0).to(tl.float32)
-    keys, values = Keys + sentence * k_s + kv * k_h + d[None, :], Values + sentence * v_s + kv * v_h + d[None, :]
+    keys, values = (
+        Keys + sentence * k_s + kv * k_h + d[None, :],
+        Values + sentence * v_s + kv * v_h + d[None, :],
+    )
     top, total, output = tl.sum(q) * 0.0 - 1e30, tl.sum(q) * 0.0, q * 0.0
     for start in tl.range(0, columns, BN):
         place = start + tl.arange(0, BN)
         there = place < columns
         added = tl.load(Hidden + sentence * hidden_s + place, mask=there, other=0.0).to(tl.float32)
-        top, total, output = add_keys(q, keys, values, place * k_n, place * v_n, scale, top, total, output, there, added)
-    tl.store(Out + (row * HEADS * GROUPS + head) * D + d, (output / total).to(Out.dtype.element_ty), mask=wide)
+        top, total, output = add_keys(
+            q, keys, values, place * k_n, place * v_n, scale, top, total, output, there, added
+        )
+    tl.store(
+        Out + (row * HEADS * GROUPS + head) * D + d,
+        (output / total).to(Out.dtype.element_ty),
+        mask=wide,
+    )
 
 
 @triton.jit
@@ -99,7 +122,9 @@ def norm_step(X, Y, Weight, Bias, Out, eps, D: tl.constexpr, BD: tl.constexpr):
     """The layer norm of a row of X + Y."""
     at = tl.arange(0, BD)
     there, row = at < D, tl.program_id(0).to(tl.int64) * D
-    x = tl.load(X + row + at, mask=there, other=0.0).to(tl.float32) + tl.load(Y + row + at, mask=there, other=0.0).to(tl.float32)
+    x = tl.load(X + row + at, mask=there, other=0.0).to(tl.float32) + tl.load(
+        Y + row + at, mask=there, other=0.0
+    ).to(tl.float32)
     x = x.to(X.dtype.element_ty).to(tl.float32)  # as the sum by itself would be
     centered = tl.where(there, x - tl.sum(x) / D, 0.0)
     scaled = centered / tl.sqrt_rn(tl.sum(centered * centered) / D + eps)
@@ -109,7 +134,9 @@ def norm_step(X, Y, Weight, Bias, Out, eps, D: tl.constexpr, BD: tl.constexpr):
 
 
 @triton.jit
-def best_step(Logits, Never, Values, Tokens, vocab, never: tl.constexpr, TOP: tl.constexpr, BV: tl.constexpr):
+def best_step(
+    Logits, Never, Values, Tokens, vocab, never: tl.constexpr, TOP: tl.constexpr, BV: tl.constexpr
+):
     """The TOP largest log-probabilities of a row and their tokens, the first of equal ones first, without those in `Never`."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BV)
     x = tl.load(Logits + row * vocab + at, mask=at < vocab, other=float("-inf")).to(tl.float32)
@@ -126,7 +153,22 @@ def best_step(Logits, Never, Values, Tokens, vocab, never: tl.constexpr, TOP: tl
 
 
 @triton.jit(do_not_specialize=["rows"])
-def note_step(Values, Tokens, Position, Chosen, Kept, Last, Limits, Done, Alive, eos, rows, chosen_n, kept_n, BR: tl.constexpr):
+def note_step(
+    Values,
+    Tokens,
+    Position,
+    Chosen,
+    Kept,
+    Last,
+    Limits,
+    Done,
+    Alive,
+    eos,
+    rows,
+    chosen_n,
+    kept_n,
+    BR: tl.constexpr,
+):
     """Greedy search: what each row has chosen is written down, the position moves on, and sentences that ended are counted. One program."""
     at = tl.arange(0, BR)
     there, position = at < rows, tl.load(Position)
@@ -150,34 +192,88 @@ def launch(kernel: Any, count: int, *given: Any, **constants: Any) -> None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever Triton raises
-        raise CannotCompile((str(error).strip() or type(error).__name__).splitlines()[0][:200]) from error
+        raise CannotCompile(
+            (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        ) from error
 
 
 def power(size: int) -> int:
     return int(triton.next_power_of_2(size))
 
 
-def read_own(qkv: Tensor, cache: Tensor, position: Tensor, groups: int, scale: float, origins: Tensor | None = None) -> Tensor:
+def read_own(
+    qkv: Tensor,
+    cache: Tensor,
+    position: Tensor,
+    groups: int,
+    scale: float,
+    origins: Tensor | None = None,
+) -> Tensor:
     """qkv: R (H + 2H') D; cache: R T 2 H' D, of which the positions before `position` (1) are filled; origins: the rows (R T) whose cache
     has each row's keys, or None where it is their own; → R (H D)"""
     rows, capacity, _, heads, width = cache.shape
     output = qkv.new_empty(rows, heads * groups * width)
-    sizes = {"HEADS": heads, "GROUPS": groups, "D": width, "BD": power(width), "BN": KEYS, "TRACED": origins is not None}
+    sizes = {
+        "HEADS": heads,
+        "GROUPS": groups,
+        "D": width,
+        "BD": power(width),
+        "BN": KEYS,
+        "TRACED": origins is not None,
+    }
     where = position if origins is None else origins
     launch(
-        own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale, capacity, **sizes, num_warps=2
+        own_step,
+        rows * heads * groups,
+        qkv.contiguous(),
+        cache,
+        where,
+        position,
+        output,
+        scale,
+        capacity,
+        **sizes,
+        num_warps=2,
     )
     return output
 
 
-def read_memory(query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, width: int, groups: int, scale: float) -> Tensor:
+def read_memory(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    hidden: Tensor,
+    width: int,
+    groups: int,
+    scale: float,
+) -> Tensor:
     """query: R (H D); keys, values: S H' M D with R = S · `width`; hidden: S 1 1 M, 0 or −∞; → R (H D)"""
     _, heads, columns, wide = keys.shape
     output = torch.empty_like(query)
     strides = (*keys.stride()[:3], *values.stride()[:3], hidden.stride(0))
-    sizes = {"WIDTH": width, "HEADS": heads, "GROUPS": groups, "D": wide, "BD": power(wide), "BN": KEYS}
+    sizes = {
+        "WIDTH": width,
+        "HEADS": heads,
+        "GROUPS": groups,
+        "D": wide,
+        "BD": power(wide),
+        "BN": KEYS,
+    }
     count = len(query) * heads * groups
-    launch(memory_step, count, query.contiguous(), keys, values, hidden, output, scale, columns, *strides, **sizes, num_warps=2)
+    launch(
+        memory_step,
+        count,
+        query.contiguous(),
+        keys,
+        values,
+        hidden,
+        output,
+        scale,
+        columns,
+        *strides,
+        **sizes,
+        num_warps=2,
+    )
     return output
 
 
@@ -185,10 +281,22 @@ def multiply_row(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> 
     """W x + b of one row (1 K), and its ReLU: 1 N"""
     outputs, inputs = weight.shape
     output = x.new_empty(1, outputs)
-    sizes = {"K": inputs, "BK": min(power(inputs), 1024), "BN": 4 if outputs <= 512 else 8 if outputs <= 4096 else 16}
+    sizes = {
+        "K": inputs,
+        "BK": min(power(inputs), 1024),
+        "BN": 4 if outputs <= 512 else 8 if outputs <= 4096 else 16,
+    }
     how = {"BIASED": bias is not None, "RELU": relu, "num_warps": 4}
     launch(
-        matrix_step, triton.cdiv(outputs, sizes["BN"]), x, weight, x if bias is None else bias, output, outputs, **sizes, **how
+        matrix_step,
+        triton.cdiv(outputs, sizes["BN"]),
+        x,
+        weight,
+        x if bias is None else bias,
+        output,
+        outputs,
+        **sizes,
+        **how,
     )
     return output
 
@@ -197,7 +305,19 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> 
     """layer_norm(x + y), R dim"""
     output = torch.empty_like(x)
     dim = x.shape[-1]
-    launch(norm_step, len(x), x.contiguous(), y.contiguous(), weight, bias, output, eps, D=dim, BD=power(dim), num_warps=4)
+    launch(
+        norm_step,
+        len(x),
+        x.contiguous(),
+        y.contiguous(),
+        weight,
+        bias,
+        output,
+        eps,
+        D=dim,
+        BD=power(dim),
+        num_warps=4,
+    )
     return output
 
 
@@ -208,7 +328,17 @@ def best_tokens(logits: Tensor, never: Tensor, top: int) -> tuple[Tensor, Tensor
     size = power(vocab)
     warps = min(max(size // 1024, 1), 16)
     launch(
-        best_step, rows, logits.contiguous(), never, values, tokens, vocab, never=len(never), TOP=top, BV=size, num_warps=warps
+        best_step,
+        rows,
+        logits.contiguous(),
+        never,
+        values,
+        tokens,
+        vocab,
+        never=len(never),
+        TOP=top,
+        BV=size,
+        num_warps=warps,
     )
     return values, tokens
 

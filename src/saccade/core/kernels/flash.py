@@ -39,7 +39,15 @@ def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slope
         band = torch.full(weights.shape, float("-inf"), device=q.device)
         ends = torch.empty(*lse.shape, 2, device=q.device)
     tensors = (q, k, v, output, lse, table, band, ends, slopes, lengths, rows, bits, seed)
-    launch(forward, "forward", tensors, (q, k, v, output), describe(q, k, v, *extras[:8]), options, extras)
+    launch(
+        forward,
+        "forward",
+        tensors,
+        (q, k, v, output),
+        describe(q, k, v, *extras[:8]),
+        options,
+        extras,
+    )
     if vectors is not None:
         band = torch.exp2(band - lse.unsqueeze(-1))
         band[..., 0], band[..., -1] = ends[..., 0], ends[..., 1]
@@ -52,14 +60,24 @@ run_forward = custom_op("saccade::flash_forward", compute, mutates_args=())
 
 
 @run_forward.register_fake
-def outputs(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def outputs(
+    q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     """Empty ones. The output's memory is in the order of q's, so that heads lie side by side where they did."""
     batch, heads, queries, _ = q.shape
     side_by_side = q.stride(1) < q.stride(2)
-    sizes = (batch, queries, heads, v.shape[-1]) if side_by_side else (batch, heads, queries, v.shape[-1])
+    sizes = (
+        (batch, queries, heads, v.shape[-1])
+        if side_by_side
+        else (batch, heads, queries, v.shape[-1])
+    )
     output = q.new_empty(sizes).transpose(1, 2) if side_by_side else q.new_empty(sizes)
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    return output, lse, q.new_empty(0) if vectors is None else q.new_empty(batch, heads, queries, len(vectors))
+    return (
+        output,
+        lse,
+        q.new_empty(0) if vectors is None else q.new_empty(batch, heads, queries, len(vectors)),
+    )
 
 
 def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
@@ -74,8 +92,34 @@ def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: T
         band.zero_()
     delta, given = torch.empty_like(lse), describe(q, k, v, grad, *extras[:8])
     pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
-    tensors = (q, k, v, output, lse, grad, delta, dq, table, pulls, band, slopes, lengths, rows, bits, seed)
-    launch(backward_queries, "queries", tensors, (q, k, v, output, grad, dq), given, options, extras, LEARNED=learned)
+    tensors = (
+        q,
+        k,
+        v,
+        output,
+        lse,
+        grad,
+        delta,
+        dq,
+        table,
+        pulls,
+        band,
+        slopes,
+        lengths,
+        rows,
+        bits,
+        seed,
+    )
+    launch(
+        backward_queries,
+        "queries",
+        tensors,
+        (q, k, v, output, grad, dq),
+        given,
+        options,
+        extras,
+        LEARNED=learned,
+    )
     others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
     launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), given, options, extras)
     return dq, dk, dv, band
@@ -88,7 +132,11 @@ run_backward = custom_op("saccade::flash_backward", differentiate, mutates_args=
 def gradients(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
               *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Empty ones."""
-    band = q.new_empty(*lse.shape, table.shape[-1]) if learned and table is not None else q.new_empty(0)
+    band = (
+        q.new_empty(*lse.shape, table.shape[-1])
+        if learned and table is not None
+        else q.new_empty(0)
+    )
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), band
 
 
@@ -98,7 +146,9 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor
     ctx.set_materialize_grads(False)
 
 
-def backward(ctx: Any, grad: Given, *_: Any, run: Callable[..., Any] = run_backward) -> tuple[Any, ...]:
+def backward(
+    ctx: Any, grad: Given, *_: Any, run: Callable[..., Any] = run_backward
+) -> tuple[Any, ...]:
     """The gradients of q, k, v, the scores by distance and the vectors by distance; nothing else has one."""
     nothing = (None,) * (6 + len(ctx.rest))
     if grad is None:
@@ -111,7 +161,9 @@ def backward(ctx: Any, grad: Given, *_: Any, run: Callable[..., Any] = run_backw
     d_table = d_vectors = None
     if learned:
         shared = [axis for axis in (0, 2) if table.shape[axis] < band.shape[axis]]
-        d_table = (band.sum(shared, keepdim=True, dtype=torch.float32) if shared else band).to(table.dtype)
+        d_table = (band.sum(shared, keepdim=True, dtype=torch.float32) if shared else band).to(
+            table.dtype
+        )
     if vectors is not None and ctx.needs_input_grad[4]:
         d_vectors = (weights.flatten(0, 2).transpose(0, 1) @ grad.flatten(0, 2)).to(vectors.dtype)
     return dq, dk, dv, d_table, d_vectors, *nothing

@@ -57,10 +57,15 @@ def attend_forward(
     Weights += row * positions
     for start in tl.range(0, positions, BN):
         n = start + block
-        values = load_tile(Value + row * positions * M, n, M, positions, m, M, BM, True)  # on their way while scores are computed
+        values = load_tile(
+            Value + row * positions * M, n, M, positions, m, M, BM, True
+        )  # on their way while scores are computed
         key = load_tile(Key + row * positions * A, n, A, positions, a, A, BA, True)
         added = tl.load(Added + row * positions + n, mask=n < positions, other=float("-inf"))
-        score = tl.sum(hyperbolic_tangent(key.to(tl.float32) + q[None, :], FAST) * v[None, :], 1) + added
+        score = (
+            tl.sum(hyperbolic_tangent(key.to(tl.float32) + q[None, :], FAST) * v[None, :], 1)
+            + added
+        )
         tl.store(Weights + n, score, mask=n < positions)
         higher = tl.maximum(top, tl.max(score))
         weight, shrunk = tl.exp(score - higher), tl.exp(top - higher)
@@ -107,7 +112,9 @@ def attend_backward(
         product, of_mean = tl.zeros([BN, BM], tl.float32), tl.zeros([BM], tl.float32)
         for part in tl.static_range(PARTS):
             m = part * BM + tl.arange(0, BM)
-            values = load_tile(Value + row * positions * M, n, M, positions, m, M, BM, True).to(tl.float32)
+            values = load_tile(Value + row * positions * M, n, M, positions, m, M, BM, True).to(
+                tl.float32
+            )
             pulled = pulled_at(Pulled, OfContext, Read, row, m, of_context_b, M)
             product += values * pulled[None, :]
             of_mean += pulled * tl.load(Context + row * M + m, mask=m < M, other=0.0)
@@ -148,18 +155,49 @@ def keys_backward(
 
 @triton.jit
 def gru_forward(
-    X, Both, Bias, Gates, Before, After, Low, x_b, WIDE: tl.constexpr, A: tl.constexpr, H: tl.constexpr, BH: tl.constexpr
+    X,
+    Both,
+    Bias,
+    Gates,
+    Before,
+    After,
+    Low,
+    x_b,
+    WIDE: tl.constexpr,
+    A: tl.constexpr,
+    H: tl.constexpr,
+    BH: tl.constexpr,
 ):
     """The next state; gates take the memory of what the context gives them."""
-    row, h = (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64), (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH)
+    row, h = (
+        (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64),
+        (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH),
+    )
     there = h < H
-    x, inner, gates, bias = X + row * x_b + h, Both + row * WIDE + A + h, Gates + row * 3 * H + h, Bias + A + h
+    x, inner, gates, bias = (
+        X + row * x_b + h,
+        Both + row * WIDE + A + h,
+        Gates + row * 3 * H + h,
+        Bias + A + h,
+    )
     reset = tl.load(x, mask=there, other=0.0).to(tl.float32) + tl.load(gates, mask=there, other=0.0)
-    reset = tl.sigmoid(reset + tl.load(inner, mask=there, other=0.0) + tl.load(bias, mask=there, other=0.0))
-    update = tl.load(x + H, mask=there, other=0.0).to(tl.float32) + tl.load(gates + H, mask=there, other=0.0)
-    update = tl.sigmoid(update + tl.load(inner + H, mask=there, other=0.0) + tl.load(bias + H, mask=there, other=0.0))
-    new = tl.load(x + 2 * H, mask=there, other=0.0).to(tl.float32) + tl.load(gates + 2 * H, mask=there, other=0.0)
-    own = tl.load(inner + 2 * H, mask=there, other=0.0) + tl.load(bias + 2 * H, mask=there, other=0.0)
+    reset = tl.sigmoid(
+        reset + tl.load(inner, mask=there, other=0.0) + tl.load(bias, mask=there, other=0.0)
+    )
+    update = tl.load(x + H, mask=there, other=0.0).to(tl.float32) + tl.load(
+        gates + H, mask=there, other=0.0
+    )
+    update = tl.sigmoid(
+        update
+        + tl.load(inner + H, mask=there, other=0.0)
+        + tl.load(bias + H, mask=there, other=0.0)
+    )
+    new = tl.load(x + 2 * H, mask=there, other=0.0).to(tl.float32) + tl.load(
+        gates + 2 * H, mask=there, other=0.0
+    )
+    own = tl.load(inner + 2 * H, mask=there, other=0.0) + tl.load(
+        bias + 2 * H, mask=there, other=0.0
+    )
     new = hyperbolic_tangent(new + reset * own, False)
     after = new + update * (tl.load(Before + row * H + h, mask=there, other=0.0) - new)
     tl.store(gates, reset, mask=there)
@@ -177,14 +215,24 @@ def gru_backward(
 ):  # fmt: skip
     """From the three parts of a state's gradient, what the next step pulled through its products, what it passed on directly, and the output's,
     to those of x and of what the state gives the gates; the part passed on is written over the one read."""
-    row, h = (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64), (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH)
+    row, h = (
+        (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64),
+        (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH),
+    )
     there, at = h < H, row * H + h
-    slope = tl.load(Pulled + at, mask=there, other=0.0) + tl.load(Direct + at, mask=there, other=0.0)
+    slope = tl.load(Pulled + at, mask=there, other=0.0) + tl.load(
+        Direct + at, mask=there, other=0.0
+    )
     slope += tl.load(OfState + row * of_state_b + h, mask=there, other=0.0)
     gates, before = Gates + row * 3 * H + h, tl.load(Before + at, mask=there, other=0.0)
     reset = tl.load(gates, mask=there, other=0.0)
-    update, new = tl.load(gates + H, mask=there, other=0.0), tl.load(gates + 2 * H, mask=there, other=0.0)
-    own = tl.load(Both + row * WIDE + A + 2 * H + h, mask=there, other=0.0) + tl.load(Bias + A + 2 * H + h, mask=there, other=0.0)
+    update, new = (
+        tl.load(gates + H, mask=there, other=0.0),
+        tl.load(gates + 2 * H, mask=there, other=0.0),
+    )
+    own = tl.load(Both + row * WIDE + A + 2 * H + h, mask=there, other=0.0) + tl.load(
+        Bias + A + 2 * H + h, mask=there, other=0.0
+    )
     of_new = slope * (1.0 - update) * (1.0 - new * new)
     of_reset = (of_new * own * reset * (1.0 - reset)).to(OfX.dtype.element_ty)
     of_update = (slope * (before - new) * update * (1.0 - update)).to(OfX.dtype.element_ty)
@@ -205,7 +253,15 @@ def tile_of(key: Tensor, value: Tensor, wide: int) -> dict[str, int]:
     fitting = max(TILE // (across * key.element_size()), 1)
     rows = min(1 << fitting.bit_length() - 1, ROWS, power(positions))
     warps = min(triton.next_power_of_2(triton.cdiv(rows * across, PER_WARP)), 16)
-    known = {"WIDE": wide, "A": a, "BA": power(a), "M": m, "BM": power(m), "BN": rows, "FAST": is_fast(key)}
+    known = {
+        "WIDE": wide,
+        "A": a,
+        "BA": power(a),
+        "M": m,
+        "BM": power(m),
+        "BN": rows,
+        "FAST": is_fast(key),
+    }
     return {**known, "num_warps": warps, "num_stages": 1}
 
 
@@ -225,29 +281,67 @@ def attend(both: Tensor, bias: Tensor, key: Tensor, value: Tensor, added: Tensor
 def attend_back(pulled: Tensor, of_context: Tensor, context: Tensor, read: Tensor | None, both: Tensor, bias: Tensor, key: Tensor,
                 value: Tensor, v: Tensor, weights: Tensor, of_seen: Tensor, of_score: Tensor, of_both: Tensor) -> None:  # fmt: skip
     """From the gradients of what a state saw and of the context (B M) to their sum, and those of scores (B N) and query (of_both, first part)."""
-    given = (pulled, of_context, context, read, both, bias, key, value, v, weights, of_seen, of_score, of_both, key.shape[1])
+    given = (
+        pulled,
+        of_context,
+        context,
+        read,
+        both,
+        bias,
+        key,
+        value,
+        v,
+        weights,
+        of_seen,
+        of_score,
+        of_both,
+        key.shape[1],
+    )
     sizes = tile_of(key, value, both.shape[1])
     part = min(sizes["BM"], max(sizes["BA"], sizes["BM"] // MOST_PARTS))
     sizes |= {"BM": part, "PARTS": sizes["BM"] // part}
     launch(attend_backward, len(key), *given, of_context.stride(0), **sizes)
 
 
-def differentiate_keys(both: Tensor, bias: Tensor, key: Tensor, v: Tensor, of_score: Tensor) -> tuple[Tensor, Tensor]:
+def differentiate_keys(
+    both: Tensor, bias: Tensor, key: Tensor, v: Tensor, of_score: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradients of K (B N A) and v (A) from both (T B A+3H) and the gradients of scores (T B N) of all steps."""
     (batch, positions, a), width = key.shape, min(power(key.shape[2]), WIDTH)
     parts = batch * triton.cdiv(positions, KEYS)
     of_key, of_v = torch.empty_like(key), v.new_empty(parts, a)
     given = (both, bias, key, v, of_score, of_key, of_v, len(both), batch, positions)
-    sizes = {"WIDE": both.shape[2], "A": a, "BA": width, "BN": KEYS, "FAST": is_fast(key), "num_warps": 8}
+    sizes = {
+        "WIDE": both.shape[2],
+        "A": a,
+        "BA": width,
+        "BN": KEYS,
+        "FAST": is_fast(key),
+        "num_warps": 8,
+    }
     launch(keys_backward, parts * triton.cdiv(a, width), *given, **sizes)
     return of_key, of_v.sum(0)
 
 
-def advance(x: Tensor, both: Tensor, bias: Tensor, gates: Tensor, before: Tensor, after: Tensor, low: Tensor | None) -> None:
+def advance(
+    x: Tensor,
+    both: Tensor,
+    bias: Tensor,
+    gates: Tensor,
+    before: Tensor,
+    after: Tensor,
+    low: Tensor | None,
+) -> None:
     """The state after a step (B H), in its own type and, where `low` is given, in that one's; `gates` has W_c c_t, and after it the gates."""
     hidden = before.shape[1]
     block = min(power(hidden), HIDDEN)
-    sizes = {"WIDE": both.shape[1], "A": both.shape[1] - 3 * hidden, "H": hidden, "BH": block, "num_warps": 4}
+    sizes = {
+        "WIDE": both.shape[1],
+        "A": both.shape[1] - 3 * hidden,
+        "H": hidden,
+        "BH": block,
+        "num_warps": 4,
+    }
     count = len(before) * triton.cdiv(hidden, block)
     launch(gru_forward, count, x, both, bias, gates, before, after, low, x.stride(0), **sizes)
 
@@ -258,6 +352,15 @@ def advance_back(pulled: Tensor, direct: Tensor, of_state: Tensor, gates: Tensor
     without what comes through products."""
     hidden = before.shape[1]
     block = min(power(hidden), HIDDEN)
-    sizes = {"WIDE": both.shape[1], "A": both.shape[1] - 3 * hidden, "H": hidden, "BH": block, "num_warps": 4}
-    count, given = len(before) * triton.cdiv(hidden, block), (pulled, direct, of_state, gates, both, bias, before, of_x, of_both)
+    sizes = {
+        "WIDE": both.shape[1],
+        "A": both.shape[1] - 3 * hidden,
+        "H": hidden,
+        "BH": block,
+        "num_warps": 4,
+    }
+    count, given = (
+        len(before) * triton.cdiv(hidden, block),
+        (pulled, direct, of_state, gates, both, bias, before, of_x, of_both),
+    )
     launch(gru_backward, count, *given, of_state.stride(0), **sizes)

@@ -20,16 +20,32 @@ CONFIGS: dict[str, dict[int, list[Config]]] = {
         128: [(128, 64, 8, 3), (128, 128, 8, 2)],
         256: [(64, 32, 4, 2), (128, 64, 8, 2)],
     },
-    "queries": {64: [(64, 64, 4, 3), (128, 64, 8, 3)], 128: [(128, 64, 8, 2), (64, 64, 4, 2)], 256: [(64, 32, 8, 2)]},
+    "queries": {
+        64: [(64, 64, 4, 3), (128, 64, 8, 3)],
+        128: [(128, 64, 8, 2), (64, 64, 4, 2)],
+        256: [(64, 32, 8, 2)],
+    },
     "keys": {
         64: [(64, 64, 4, 3), (64, 128, 8, 3), (32, 64, 4, 3)],
-        128: [(64, 64, 4, 2), (64, 64, 8, 2), (32, 128, 8, 2)],  # 128 × 128 numbers of dk and dv take all registers of 8 warps
+        128: [
+            (64, 64, 4, 2),
+            (64, 64, 8, 2),
+            (32, 128, 8, 2),
+        ],  # 128 × 128 numbers of dk and dv take all registers of 8 warps
         256: [(32, 64, 8, 2)],
     },
 }
-LISTED: dict[int, list[Config]] = {64: [(SIZE, SIZE, 4, 3)], 128: [(SIZE, SIZE, 8, 2)], 256: [(SIZE, SIZE, 8, 2)]}
+LISTED: dict[int, list[Config]] = {
+    64: [(SIZE, SIZE, 4, 3)],
+    128: [(SIZE, SIZE, 8, 2)],
+    256: [(SIZE, SIZE, 8, 2)],
+}
 ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(32, 32, 8, 1)]}
-COLUMNS: dict[int, list[Config]] = {64: [(32, 64, 4, 2)], 128: [(32, 64, 8, 2)], 256: [(16, 32, 8, 1)]}
+COLUMNS: dict[int, list[Config]] = {
+    64: [(32, 64, 4, 2)],
+    128: [(32, 64, 8, 2)],
+    256: [(16, 32, 8, 1)],
+}
 WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
@@ -68,7 +84,12 @@ class Extras(NamedTuple):
 
 def describe(*tensors: Tensor | None) -> tuple[Any, ...]:
     """All of tensors that a launch depends on, but for where they lie."""
-    return tuple([None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors])
+    return tuple(
+        [
+            None if one is None else (one.shape, one.stride(), one.dtype, one.device)
+            for one in tensors
+        ]
+    )
 
 
 def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: tuple[Tensor, ...], given: tuple[Any, ...],
@@ -76,10 +97,19 @@ def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: 
     """Runs a kernel, whose first tensors are q, k and v, with the fastest of its block sizes. `given` describes all tensors but those that
     were made for it, which follow from them."""
     along = 1 if name == "keys" else 0
-    again = (name, given, options, extras.partly[along], torch.get_float32_matmul_precision(), *constants.values())
+    again = (
+        name,
+        given,
+        options,
+        extras.partly[along],
+        torch.get_float32_matmul_precision(),
+        *constants.values(),
+    )
     before = made.get(again)
     if before is not None:
-        places = [0 if one is None else one.data_ptr() for one in tensors]  # numbers, which Triton need not ask the driver about
+        places = [
+            0 if one is None else one.data_ptr() for one in tensors
+        ]  # numbers, which Triton need not ask the driver about
         if not any(map((ALIGNED - 1).__and__, places)):
             before[0](*places, *before[1])
             return
@@ -94,13 +124,19 @@ def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
     """What launches a compiled kernel: as Triton does, but without what it prepares for profilers while none listens."""
     plain: Callable[..., None] = found[grid]
     try:
-        knobs, device, stream = triton.knobs.runtime, torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+        knobs, device, stream = (
+            triton.knobs.runtime,
+            torch._C._cuda_getDevice,
+            torch._C._cuda_getCurrentRawStream,
+        )
         run, fixed = found.run, (found.function, found.packed_metadata, None, None, None)
     except AttributeError:  # another version, or another kind of GPU
         return plain
 
     def direct(*given: Any) -> None:
-        if getattr(knobs.launch_enter_hook, "calls", True) or getattr(knobs.launch_exit_hook, "calls", True):
+        if getattr(knobs.launch_enter_hook, "calls", True) or getattr(
+            knobs.launch_exit_hook, "calls", True
+        ):
             return plain(*given)
         run(*grid, stream(device()), *fixed, *given)
 
@@ -112,15 +148,27 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
     """The same through Triton, which compiles the kernel where it must; what it takes to launch it again, or None where that is not known."""
     q, k, v = (one for one in tensors[:3] if one is not None)
     plan, table = (extras.columns if along else extras.rows), extras.table
-    there = [q if one is None else one for one in tensors]  # a kernel that is built without a tensor never looks at it
+    there = [
+        q if one is None else one for one in tensors
+    ]  # a kernel that is built without a tensor never looks at it
     strides = [stride for one in strided for stride in one.stride()[:3]]
-    of_table = (0, 0, 0) if table is None else tuple(0 if table.shape[n] == 1 else table.stride(n) for n in range(3))
-    of_plan = (0, 0, 0) if plan is None else tuple(0 if plan.shape[n] == 1 and n < 2 else plan.stride(n) for n in range(3))
+    of_table = (
+        (0, 0, 0)
+        if table is None
+        else tuple(0 if table.shape[n] == 1 else table.stride(n) for n in range(3))
+    )
+    of_plan = (
+        (0, 0, 0)
+        if plan is None
+        else tuple(0 if plan.shape[n] == 1 and n < 2 else plan.stride(n) for n in range(3))
+    )
     group, (batch, heads, positions, _) = q.shape[1] // k.shape[1], (k if along else q).shape
     numbers = (*strides, *of_table, *of_plan, extras.partly[along], q.shape[1], group, q.shape[2], k.shape[2],
                options.left, options.right, options.scale, options.cap, options.drop)  # fmt: skip
     leans = options.right == 0 and plan is None  # no query sees a later key
-    bias = 2 if table is not None else 0 if extras.slopes is None else 3 if leans else 1  # see scoring.py
+    bias = (
+        2 if table is not None else 0 if extras.slopes is None else 3 if leans else 1
+    )  # see scoring.py
     exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     constants |= {
         "WIDTH": q.shape[3], "PADDED": padded(q.shape[3]), "WIDTH_V": v.shape[3], "PADDED_V": padded(v.shape[3]),
@@ -130,11 +178,20 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
         "VALUES": extras.vectors is not None, "DROP": options.drop > 0, "PRECISION": "tf32x3" if exact else "tf32",
     }  # fmt: skip
     which = (name, q.dtype, q.device, group > 1, *constants.values())
-    candidates = [chosen[which]] if which in chosen else configs(name, q.dtype, q.shape[3], v.shape[3], plan is not None)
+    candidates = (
+        [chosen[which]]
+        if which in chosen
+        else configs(name, q.dtype, q.shape[3], v.shape[3], plan is not None)
+    )
 
     def run(config: Config) -> None:
         grid = (batch * heads * triton.cdiv(positions, config[along]),)
-        sizes = {"BLOCK_Q": config[0], "BLOCK_K": config[1], "num_warps": config[2], "num_stages": config[3]}
+        sizes = {
+            "BLOCK_Q": config[0],
+            "BLOCK_K": config[1],
+            "num_warps": config[2],
+            "num_stages": config[3],
+        }
         found = kernel[grid](*there, *numbers, **constants, **sizes)
         unusual = any(one.data_ptr() % ALIGNED or one.device != q.device for one in there)
         if found is not None and not unusual:  # None: interpreted
@@ -154,7 +211,9 @@ def padded(width: int) -> int:
     return max(16, triton.next_power_of_2(width))
 
 
-def configs(name: str, dtype: torch.dtype, width: int, width_v: int, is_listed: bool) -> list[Config]:
+def configs(
+    name: str, dtype: torch.dtype, width: int, width_v: int, is_listed: bool
+) -> list[Config]:
     """The block sizes worth trying."""
     size = max(64, padded(width), padded(width_v))
     if is_listed:

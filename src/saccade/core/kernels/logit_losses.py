@@ -30,12 +30,22 @@ def become_slopes(Logits, Target, Losses, ignore, smoothing, V: tl.constexpr, BV
     tl.store(Losses + row, tl.where(counts, loss, 0.0))
     tl.debug_barrier()  # every thread has read what it needs before another one overwrites it
     slope = weight * (1.0 / total) - smoothing / V - tl.where(at == target, 1.0 - smoothing, 0.0)
-    tl.store(Logits + row * V + at, tl.where(counts, slope, 0.0).to(Logits.dtype.element_ty), mask=there)
+    tl.store(
+        Logits + row * V + at, tl.where(counts, slope, 0.0).to(Logits.dtype.element_ty), mask=there
+    )
 
 
 @triton.jit(do_not_specialize=["rows", "ignore"])
 def become_slopes_in_steps(
-    Logits, Target, Losses, rows, ignore, smoothing, V: tl.constexpr, STEP: tl.constexpr, SMOOTHED: tl.constexpr
+    Logits,
+    Target,
+    Losses,
+    rows,
+    ignore,
+    smoothing,
+    V: tl.constexpr,
+    STEP: tl.constexpr,
+    SMOOTHED: tl.constexpr,
 ):
     """The same for a vocabulary that no program can hold: sums are kept per thread, and a row is read again, from the cache, when they are known.
     Few programs, each with many rows: else the rows would not stay in the cache. Logits are taken times log₂ e, for exp2."""
@@ -56,11 +66,20 @@ def become_slopes_in_steps(
             z = tl.load(row + d, mask=d < V, other=float("-inf")).to(tl.float32)
             higher = tl.maximum(top, tl.maximum(tl.maximum(w, x), tl.maximum(y, z)))
             base = higher * LOG2E
-            total = total * tl.exp2((top - higher) * LOG2E) + tl.exp2(w * LOG2E - base) + tl.exp2(x * LOG2E - base)
+            total = (
+                total * tl.exp2((top - higher) * LOG2E)
+                + tl.exp2(w * LOG2E - base)
+                + tl.exp2(x * LOG2E - base)
+            )
             total += tl.exp2(y * LOG2E - base) + tl.exp2(z * LOG2E - base)
             top = higher
             if SMOOTHED:
-                plain += tl.where(a < V, w, 0.0) + tl.where(b < V, x, 0.0) + tl.where(c < V, y, 0.0) + tl.where(d < V, z, 0.0)
+                plain += (
+                    tl.where(a < V, w, 0.0)
+                    + tl.where(b < V, x, 0.0)
+                    + tl.where(c < V, y, 0.0)
+                    + tl.where(d < V, z, 0.0)
+                )
         largest = tl.max(top)
         log_total = tl.log(tl.sum(total * tl.exp2((top - largest) * LOG2E))) + largest
         loss = log_total - wanted
@@ -68,14 +87,20 @@ def become_slopes_in_steps(
             loss += smoothing * (wanted - tl.sum(plain) / V)
         tl.store(Losses + n, tl.where(counts, loss, 0.0))
         tl.debug_barrier()  # every thread has read the target's logit before another one overwrites it
-        base = tl.where(counts, log_total * LOG2E, float("inf"))  # 2^−∞ = 0 in rows that do not count
+        base = tl.where(
+            counts, log_total * LOG2E, float("inf")
+        )  # 2^−∞ = 0 in rows that do not count
         even = tl.where(counts, smoothing / V, 0.0)
         for start in tl.range(0, V, 2 * STEP):
             a, b = start + at, start + STEP + at
             x = tl.load(row + a, mask=a < V, other=0.0).to(tl.float32)
             y = tl.load(row + b, mask=b < V, other=0.0).to(tl.float32)
-            tl.store(row + a, (tl.exp2(x * LOG2E - base) - even).to(Logits.dtype.element_ty), mask=a < V)
-            tl.store(row + b, (tl.exp2(y * LOG2E - base) - even).to(Logits.dtype.element_ty), mask=b < V)
+            tl.store(
+                row + a, (tl.exp2(x * LOG2E - base) - even).to(Logits.dtype.element_ty), mask=a < V
+            )
+            tl.store(
+                row + b, (tl.exp2(y * LOG2E - base) - even).to(Logits.dtype.element_ty), mask=b < V
+            )
         tl.debug_barrier()
         slope = tl.exp2(wanted * LOG2E - base) - even - (1.0 - smoothing)
         tl.store(row + target, slope.to(Logits.dtype.element_ty), mask=counts)

@@ -23,7 +23,9 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     """total += aᵀ b, of matrices or of batches of them; total may have more digits than a and b."""
     if total.dtype == a.dtype:
         (total.baddbmm_ if total.dim() == 3 else total.addmm_)(a.mT, b)
-    elif not total.is_cuda or torch._C._len_torch_dispatch_stack():  # whoever counts operations may not know this one
+    elif (
+        not total.is_cuda or torch._C._len_torch_dispatch_stack()
+    ):  # whoever counts operations may not know this one
         total += a.mT @ b
     elif torch.compiler.is_compiling():
         run(total, a, b)

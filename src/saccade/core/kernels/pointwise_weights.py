@@ -19,10 +19,22 @@ from torch.autograd.function import once_differentiable
 
 from . import interpreted
 from .score_tiles import hyperbolic_tangent
-from .tiles import LOG2E, block_range, keys_seen, load_tile, reciprocal, row_range, shared, sizes, store_tile
+from .tiles import (
+    LOG2E,
+    block_range,
+    keys_seen,
+    load_tile,
+    reciprocal,
+    row_range,
+    shared,
+    sizes,
+    store_tile,
+)
 
 RELU, SIGMOID, SPARSEMAX, ENTMAX = range(4)
-COARSE_SIGMOID = -1  # to 16 bits of 1, not of the weight: for rows that are not divided by their number of keys
+COARSE_SIGMOID = (
+    -1
+)  # to 16 bits of 1, not of the weight: for rows that are not divided by their number of keys
 EXPONENT = tl.constexpr(LOG2E)
 
 
@@ -79,7 +91,10 @@ def gates_forward(
     A: tl.constexpr, E: tl.constexpr, BA: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    block, plane = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)  # the longest rows begin first
+    block, plane = (
+        tl.num_programs(0) - 1 - tl.program_id(0),
+        tl.program_id(1).to(tl.int64),
+    )  # the longest rows begin first
     b, h = plane // H, plane % H
     K += (b * (H // GK) + h // GK) * keys * A
     V += (b * (H // GV) + h // GV) * keys * E
@@ -93,7 +108,9 @@ def gates_forward(
         for start in tl.range(begin, end, BN):
             columns = start + tl.arange(0, BN)
             k, v = load_tile(K, columns, keys, A, BA), load_tile(V, columns, keys, E, BE)
-            weight, _ = weigh(tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM)
+            weight, _ = weigh(
+                tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM
+            )
             if masked:
                 weight = tl.where(columns[None, :] < seen[:, None], weight, 0.0)
             total = tl.dot(weight.to(v.dtype), v, total, input_precision=PRECISION)
@@ -128,7 +145,9 @@ def query_gradient(
         for start in tl.range(begin, end, BN):
             columns = start + tl.arange(0, BN)
             k, v = load_tile(K, columns, keys, A, BA), load_tile(V, columns, keys, E, BE)
-            _, slope = weigh(tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM)
+            _, slope = weigh(
+                tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM
+            )
             ds = slope * (tl.dot(grad, tl.trans(v), input_precision=PRECISION) - delta[:, None])
             if masked:
                 ds = tl.where(columns[None, :] < seen[:, None], ds, 0.0)
@@ -158,7 +177,9 @@ def key_gradient(
             seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
             tau, factor = row_terms(TAU, plane, rows, queries, seen, BY_COUNT, FORM)
             q, grad = load_tile(Q, rows, queries, A, BA), load_tile(DO, rows, queries, E, BE)
-            weight, slope = weigh(tl.dot(k, tl.trans(q), input_precision=PRECISION), inner, tau[None, :], FORM)
+            weight, slope = weigh(
+                tl.dot(k, tl.trans(q), input_precision=PRECISION), inner, tau[None, :], FORM
+            )
             if BY_COUNT:
                 weight, slope = weight * factor[None, :], slope * factor[None, :]
             if masked:
@@ -167,7 +188,9 @@ def key_gradient(
             dv = tl.dot(weight.to(grad.dtype), grad, dv, input_precision=PRECISION)
             dw = tl.dot(v, tl.trans(grad), input_precision=PRECISION)
             if FORM >= 2:
-                dw -= tl.load(DELTA + plane * queries + rows, mask=rows < queries, other=0.0)[None, :]
+                dw -= tl.load(DELTA + plane * queries + rows, mask=rows < queries, other=0.0)[
+                    None, :
+                ]
             dk = tl.dot((slope * dw).to(q.dtype), q, dk, input_precision=PRECISION)
     store_tile(DK + plane * keys * A, dk * scale, columns, keys, A, BA)
     store_tile(DV + plane * keys * E, dv, columns, keys, E, BE)
@@ -182,10 +205,30 @@ def layout(query: Tensor, value: Tensor, which: str) -> dict[str, int]:
 
 # widest head, then queries, keys, warps, stages
 LAYOUTS: dict[str, list[tuple[int, tuple[int, int, int, int]]]] = {
-    "forward": [(64, (128, 128, 8, 3)), (128, (128, 64, 8, 3)), (256, (64, 64, 4, 2)), (512, (32, 32, 4, 2))],
-    "threshold": [(64, (128, 64, 8, 3)), (128, (128, 64, 8, 2)), (256, (64, 32, 8, 2)), (512, (32, 32, 8, 1))],
-    "query": [(64, (128, 64, 8, 3)), (128, (128, 64, 8, 2)), (256, (64, 32, 4, 2)), (512, (32, 32, 4, 1))],
-    "key": [(64, (64, 128, 8, 3)), (128, (64, 128, 8, 2)), (256, (32, 64, 8, 1)), (512, (32, 32, 8, 1))],
+    "forward": [
+        (64, (128, 128, 8, 3)),
+        (128, (128, 64, 8, 3)),
+        (256, (64, 64, 4, 2)),
+        (512, (32, 32, 4, 2)),
+    ],
+    "threshold": [
+        (64, (128, 64, 8, 3)),
+        (128, (128, 64, 8, 2)),
+        (256, (64, 32, 8, 2)),
+        (512, (32, 32, 8, 1)),
+    ],
+    "query": [
+        (64, (128, 64, 8, 3)),
+        (128, (128, 64, 8, 2)),
+        (256, (64, 32, 4, 2)),
+        (512, (32, 32, 4, 1)),
+    ],
+    "key": [
+        (64, (64, 128, 8, 3)),
+        (128, (64, 128, 8, 2)),
+        (256, (32, 64, 8, 1)),
+        (512, (32, 32, 8, 1)),
+    ],
 }
 
 
@@ -203,7 +246,9 @@ class Gates(torch.autograd.Function):
             form = COARSE_SIGMOID
         known = {"FORM": form, "BY_COUNT": by_count, "CAUSAL": causal, **sizes(query, key, value)}
         grid = (triton.cdiv(queries, tile["BM"]), batch * heads)
-        gates_forward[grid](query, key, value, lengths, output, scale, key.shape[2] - queries, **known, **tile)
+        gates_forward[grid](
+            query, key, value, lengths, output, scale, key.shape[2] - queries, **known, **tile
+        )
         ctx.save_for_backward(query, key, value, lengths)
         ctx.scale, ctx.known = scale, known
         return output
@@ -212,7 +257,9 @@ class Gates(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, lengths = ctx.saved_tensors
-        return *gradients(query, key, value, lengths, grad.contiguous(), None, None, ctx.scale, ctx.known), *(None,) * 5
+        return *gradients(
+            query, key, value, lengths, grad.contiguous(), None, None, ctx.scale, ctx.known
+        ), *(None,) * 5
 
 
 def gradients(
@@ -221,15 +268,26 @@ def gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk, dv of any form."""
     (batch, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
-    offset, delta, dq = keys - queries, None if tau is None else torch.empty_like(tau), torch.empty_like(query)
-    alone = torch.float32 if known["GK"] * known["GV"] > 1 else query.dtype  # shared heads are added up in float32
+    offset, delta, dq = (
+        keys - queries,
+        None if tau is None else torch.empty_like(tau),
+        torch.empty_like(query),
+    )
+    alone = (
+        torch.float32 if known["GK"] * known["GV"] > 1 else query.dtype
+    )  # shared heads are added up in float32
     dk = query.new_empty(batch, heads, keys, a, dtype=alone)
     dv = query.new_empty(batch, heads, keys, e, dtype=alone)
     tile = layout(query, value, "query")
-    by_rows, by_columns = (triton.cdiv(queries, tile["BM"]), batch * heads), layout(query, value, "key")
+    by_rows, by_columns = (
+        (triton.cdiv(queries, tile["BM"]), batch * heads),
+        layout(query, value, "key"),
+    )
     query_gradient[by_rows](
         query, key, value, lengths, grad, tau, mean, delta, dq, scale, offset, **known, **tile
     )  # fmt: skip
     grid = (triton.cdiv(keys, by_columns["BN"]), batch * heads)
-    key_gradient[grid](query, key, value, lengths, grad, tau, delta, dk, dv, scale, offset, **known, **by_columns)
+    key_gradient[grid](
+        query, key, value, lengths, grad, tau, delta, dk, dv, scale, offset, **known, **by_columns
+    )
     return dq, shared(dk, key), shared(dv, value)

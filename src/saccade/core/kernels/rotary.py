@@ -23,7 +23,10 @@ def rotate(X, Cos, Sin, Out, heads, size, x_b, x_h, x_n, o_b, o_h, o_n, HALF: tl
     if BACK:
         sin = -sin
     left = X + b * x_b + h * x_h + n[:, None] * x_n + d[None, :]
-    x, y = tl.load(left, mask=there, other=0.0).to(tl.float32), tl.load(left + HALF, mask=there, other=0.0).to(tl.float32)
+    x, y = (
+        tl.load(left, mask=there, other=0.0).to(tl.float32),
+        tl.load(left + HALF, mask=there, other=0.0).to(tl.float32),
+    )
     out = Out + b * o_b + h * o_h + n[:, None] * o_n + d[None, :]
     tl.store(out, (x * cos - y * sin).to(Out.dtype.element_ty), mask=there)
     tl.store(out + HALF, (x * sin + y * cos).to(Out.dtype.element_ty), mask=there)
@@ -35,8 +38,16 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> Tensor:
     x = x if x.stride(-1) == 1 else x.contiguous()
     output = torch.empty_like(x)
     grid = (batch * heads, triton.cdiv(size, POSITIONS))
-    constants = {"HALF": width // 2, "BH": int(triton.next_power_of_2(width // 2)), "BN": POSITIONS, "BACK": back, "num_warps": 2}
-    rotate[grid](x, cos, sin, output, heads, size, *x.stride()[:3], *output.stride()[:3], **constants)
+    constants = {
+        "HALF": width // 2,
+        "BH": int(triton.next_power_of_2(width // 2)),
+        "BN": POSITIONS,
+        "BACK": back,
+        "num_warps": 2,
+    }
+    rotate[grid](
+        x, cos, sin, output, heads, size, *x.stride()[:3], *output.stride()[:3], **constants
+    )
     return output
 
 

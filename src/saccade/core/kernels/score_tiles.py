@@ -14,13 +14,17 @@ LOG2E = tl.constexpr(1.4426950408889634)
 ALIBI = tl.constexpr(1)
 TABLE = tl.constexpr(2)
 LEANING = tl.constexpr(3)
-LEFT = tl.constexpr(0)  # where a tile is: all of its keys are LIMIT or more to the left of its queries
+LEFT = tl.constexpr(
+    0
+)  # where a tile is: all of its keys are LIMIT or more to the left of its queries
 NEAR = tl.constexpr(1)
 RIGHT = tl.constexpr(2)
 
 
 @triton.jit
-def load_tile(pointer, n, stride, limit, d, WIDTH: tl.constexpr, PADDED: tl.constexpr, CHECK: tl.constexpr):
+def load_tile(
+    pointer, n, stride, limit, d, WIDTH: tl.constexpr, PADDED: tl.constexpr, CHECK: tl.constexpr
+):
     """Rows n of a matrix WIDTH wide, PADDED columns of them, zeros beyond its edges."""
     at = pointer + n[:, None] * stride + d[None, :]
     if CHECK:
@@ -36,13 +40,17 @@ def load_tile(pointer, n, stride, limit, d, WIDTH: tl.constexpr, PADDED: tl.cons
 def store_tile(pointer, n, stride, limit, d, values, WIDTH: tl.constexpr):
     """The first WIDTH columns of `values`, to the rows n that are there."""
     kept = (n[:, None] < limit) & (d[None, :] < WIDTH)
-    tl.store(pointer + n[:, None] * stride + d[None, :], values.to(pointer.dtype.element_ty), mask=kept)
+    tl.store(
+        pointer + n[:, None] * stride + d[None, :], values.to(pointer.dtype.element_ty), mask=kept
+    )
 
 
 @triton.jit
 def hyperbolic_tangent(x, FAST: tl.constexpr):
     if FAST:  # one instruction, exact enough for 16 bits
-        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+        return tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
     return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
 
 
@@ -121,12 +129,26 @@ def far_of(table, stride, row, queries, factor, LIMIT: tl.constexpr, USED: tl.co
     right = left
     if USED:
         left = tl.load(table + row * stride, mask=row < queries, other=0.0).to(tl.float32) * factor
-        right = tl.load(table + row * stride + 2 * LIMIT, mask=row < queries, other=0.0).to(tl.float32) * factor
+        right = (
+            tl.load(table + row * stride + 2 * LIMIT, mask=row < queries, other=0.0).to(tl.float32)
+            * factor
+        )
     return left, right
 
 
 @triton.jit
-def numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS: tl.constexpr, HAS_LENGTHS: tl.constexpr, DROP: tl.constexpr):
+def numbers_of(
+    b,
+    plane,
+    h,
+    keys,
+    Slopes,
+    Lengths,
+    Seed,
+    BIAS: tl.constexpr,
+    HAS_LENGTHS: tl.constexpr,
+    DROP: tl.constexpr,
+):
     """ALiBi's slope of a head, the number of keys of a row, the seed of both."""
     slope = 0.0
     length = keys

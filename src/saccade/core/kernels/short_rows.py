@@ -60,13 +60,19 @@ def weights_of(
     inside = (row[:, None] < queries) & (column[None, :] < keys)
     pair = row[:, None] * keys + column[None, :]
     if BIASED:
-        s += tl.load(Bias + h * queries * keys + pair, mask=inside, other=0.0).to(tl.float32) * LOG2E
+        s += (
+            tl.load(Bias + h * queries * keys + pair, mask=inside, other=0.0).to(tl.float32) * LOG2E
+        )
     length = keys
     if HAS_LENGTHS:
         length = tl.maximum(tl.minimum(keys, tl.load(Lengths + b).to(tl.int32)), 0)
-    allowed = inside & seen(row[:, None] + keys - queries, column[None, :], left, right, length, HAS_LEFT, HAS_RIGHT)
+    allowed = inside & seen(
+        row[:, None] + keys - queries, column[None, :], left, right, length, HAS_LEFT, HAS_RIGHT
+    )
     if MASKED:
-        allowed = allowed & (tl.load(Allowed + (b % period) * queries * keys + pair, mask=inside, other=0) != 0)
+        allowed = allowed & (
+            tl.load(Allowed + (b % period) * queries * keys + pair, mask=inside, other=0) != 0
+        )
     s = tl.where(allowed, s, float("-inf"))
     top = tl.max(s, 1)
     p = tl.exp2(s - tl.where(top == float("-inf"), 0.0, top)[:, None])
@@ -109,7 +115,10 @@ def backward(
     LEARNED: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """Of one head of COUNT texts. The gradient of the bias is the sum over all texts: each program adds its own to it once."""
-    first, h = (tl.program_id(0) // heads).to(tl.int64) * COUNT, (tl.program_id(0) % heads).to(tl.int64)
+    first, h = (
+        (tl.program_id(0) // heads).to(tl.int64) * COUNT,
+        (tl.program_id(0) % heads).to(tl.int64),
+    )
     row, column = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
     d, e = tl.arange(0, PADDED), tl.arange(0, PADDED_V)
     pulled = tl.zeros([BLOCK_Q, BLOCK_K], tl.float32)
@@ -128,11 +137,32 @@ def backward(
         if LEARNED:
             pulled += ds
         small = (ds * scale).to(q.dtype)
-        store_tile(DQ + b * dq_b + h * dq_h, row, dq_n, queries, d, tl.dot(small, k, input_precision=PRECISION), WIDTH)
-        store_tile(DK + b * dk_b + h * dk_h, column, dk_n, keys, d, tl.dot(tl.trans(small), q, input_precision=PRECISION), WIDTH)
+        store_tile(
+            DQ + b * dq_b + h * dq_h,
+            row,
+            dq_n,
+            queries,
+            d,
+            tl.dot(small, k, input_precision=PRECISION),
+            WIDTH,
+        )
+        store_tile(
+            DK + b * dk_b + h * dk_h,
+            column,
+            dk_n,
+            keys,
+            d,
+            tl.dot(tl.trans(small), q, input_precision=PRECISION),
+            WIDTH,
+        )
     if LEARNED:
         inside = (row[:, None] < queries) & (column[None, :] < keys)
-        tl.atomic_add(DBias + h * queries * keys + row[:, None] * keys + column[None, :], pulled, mask=inside, sem="relaxed")
+        tl.atomic_add(
+            DBias + h * queries * keys + row[:, None] * keys + column[None, :],
+            pulled,
+            mask=inside,
+            sem="relaxed",
+        )
 
 
 def attend_short(q: Tensor, k: Tensor, v: Tensor, options: Options, extras: Extras) -> Tensor:
@@ -145,7 +175,16 @@ def compute(q: Tensor, k: Tensor, v: Tensor, bias: Given, allowed: Given, length
             scale: float, drop: float, left: int, right: int) -> Tensor:  # fmt: skip
     output = empty(q, k, v)
     tensors = (q, k, v, output, bias, allowed, lengths, seed)
-    launch(forward, q.shape[0], tensors, (q, k, v, output), (q, k, v), Options(scale, drop, left, right), tensors[4:7], {})
+    launch(
+        forward,
+        q.shape[0],
+        tensors,
+        (q, k, v, output),
+        (q, k, v),
+        Options(scale, drop, left, right),
+        tensors[4:7],
+        {},
+    )
     return output
 
 
@@ -169,7 +208,16 @@ def differentiate(grad: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, 
     tensors = (q, k, v, grad, dq, dk, dv, d_bias.zero_(), bias, allowed, lengths, seed)
     how = {"LEARNED": learned, "COUNT": count}
     groups, options = triton.cdiv(q.shape[0], count), Options(scale, drop, left, right)
-    launch(backward, groups, tensors, (q, k, v, grad, dq, dk, dv), (q, k, v), options, tensors[8:11], how)
+    launch(
+        backward,
+        groups,
+        tensors,
+        (q, k, v, grad, dq, dk, dv),
+        (q, k, v),
+        options,
+        tensors[8:11],
+        how,
+    )
     return dq, dk, dv, d_bias
 
 
@@ -180,7 +228,12 @@ run_backward = custom_op("saccade::short_backward", differentiate, mutates_args=
 def gradients(grad: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, bias: Given,
               *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     size = bias.shape if learned and bias is not None else (0,)
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), q.new_empty(size, dtype=torch.float32)
+    return (
+        torch.empty_like(q),
+        torch.empty_like(k),
+        torch.empty_like(v),
+        q.new_empty(size, dtype=torch.float32),
+    )
 
 
 def launch(kernel: Any, groups: int, tensors: tuple[Given, ...], strided: tuple[Tensor, ...], qkv: tuple[Tensor, Tensor, Tensor],
@@ -194,19 +247,36 @@ def launch(kernel: Any, groups: int, tensors: tuple[Given, ...], strided: tuple[
         "MASKED": allowed is not None, "HAS_LENGTHS": lengths is not None, "HAS_LEFT": options.left >= 0,
         "HAS_RIGHT": options.right >= 0, "DROP": options.drop > 0, "PRECISION": precision(q),
     }  # fmt: skip
-    numbers = (1 if allowed is None else len(allowed), batch, heads, queries, keys, options.left, options.right)
+    numbers = (
+        1 if allowed is None else len(allowed),
+        batch,
+        heads,
+        queries,
+        keys,
+        options.left,
+        options.right,
+    )
 
     def run(config: Config) -> None:
         # a kernel that is built without a tensor never looks at it
         there = [q if one is None else one for one in tensors]
-        sizes = {"BLOCK_Q": config[0], "BLOCK_K": config[1], "num_warps": config[2], "num_stages": config[3]}
-        kernel[(groups * heads,)](*there, *strides, *numbers, options.scale, options.drop, **constants, **sizes)
+        sizes = {
+            "BLOCK_Q": config[0],
+            "BLOCK_K": config[1],
+            "num_warps": config[2],
+            "num_stages": config[3],
+        }
+        kernel[(groups * heads,)](
+            *there, *strides, *numbers, options.scale, options.drop, **constants, **sizes
+        )
 
     block = power(max(queries, keys))
     which = (kernel, q.dtype, q.device, block, *constants.values())
     narrow = min(constants["PADDED"], constants["PADDED_V"]) < block
     several = [2] if narrow and block > 32 else WARPS[block]
-    candidates = [chosen[which]] if which in chosen else [(block, block, warps, 1) for warps in several]
+    candidates = (
+        [chosen[which]] if which in chosen else [(block, block, warps, 1) for warps in several]
+    )
     if len(candidates) == 1 or interpreted() or not may_read():
         fastest([candidates[0]], run)
     else:

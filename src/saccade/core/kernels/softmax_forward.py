@@ -46,13 +46,27 @@ def key_blocks(
     near_begin = whole_end
     near_end = whole_end
     if BIAS == TABLE:
-        near_begin = tl.minimum(tl.maximum(tl.maximum(first - LIMIT + 1, 0) // BLOCK_K, whole_begin), whole_end)
+        near_begin = tl.minimum(
+            tl.maximum(tl.maximum(first - LIMIT + 1, 0) // BLOCK_K, whole_begin), whole_end
+        )
         near_end = tl.minimum(tl.maximum(tl.cdiv(last + LIMIT, BLOCK_K), near_begin), whole_end)
     return begin, whole_begin, near_begin, near_end, whole_end, end
 
 
 @triton.jit
-def part_of(PART: tl.constexpr, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED: tl.constexpr):
+def part_of(
+    PART: tl.constexpr,
+    begin,
+    whole,
+    near,
+    beyond,
+    edge,
+    end,
+    far_left,
+    far_right,
+    plan,
+    LISTED: tl.constexpr,
+):
     """The blocks of one part of a row, and what the table has for all of them: 0 the left edge, 1 whole and far to the left, 2 near,
     3 far to the right, 4 the right edge; of a plan, 0 those that are seen partly and 1 whole."""
     start, stop, far = begin, whole, far_left
@@ -97,10 +111,20 @@ def sweep(
                      beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
         if LISTED:
             if MASKED:
-                word = tl.load(bits + tl.load(columns + partly + n).to(tl.int64) * BLOCK_K + row % BLOCK_K)
-                s = tl.where(((word[:, None] >> (j % BLOCK_K)[None, :].to(tl.int64)) & 1) != 0, s, float("-inf"))
+                word = tl.load(
+                    bits + tl.load(columns + partly + n).to(tl.int64) * BLOCK_K + row % BLOCK_K
+                )
+                s = tl.where(
+                    ((word[:, None] >> (j % BLOCK_K)[None, :].to(tl.int64)) & 1) != 0,
+                    s,
+                    float("-inf"),
+                )
         elif MASKED:
-            s = tl.where(seen(i[:, None], j[None, :], left, right, length, HAS_LEFT, HAS_RIGHT), s, float("-inf"))
+            s = tl.where(
+                seen(i[:, None], j[None, :], left, right, length, HAS_LEFT, HAS_RIGHT),
+                s,
+                float("-inf"),
+            )
         largest = tl.max(s, 1)
         if BIAS == LEANING:
             largest -= lean(slope, i, block * BLOCK_K)
@@ -151,19 +175,30 @@ def forward(
     q = load_tile(Q + b * q_b + h * q_h, row, q_n, queries, d, WIDTH, PADDED, True)
     k_base, v_base = K + b * k_b + (h // group) * k_h, V + b * v_b + (h // group) * v_h
     table, band = Table + b * t_b + h * t_h, Band + plane.to(tl.int64) * queries * (2 * LIMIT + 1)
-    slope, length, seed = numbers_of(b, plane, h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP)
+    slope, length, seed = numbers_of(
+        b, plane, h, keys, Slopes, Lengths, Seed, BIAS, HAS_LENGTHS, DROP
+    )
     far_left, far_right = far_of(table, t_n, row, queries, LOG2E, LIMIT, BIAS == TABLE)
     acc = tl.zeros([BLOCK_Q, PADDED_V], tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     top, at_left, at_right = total - float("inf"), total, total
     plan = Plan + b * plan_b + h * plan_h + block * plan_n
-    first, last = block * BLOCK_Q + offset, tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
+    first, last = (
+        block * BLOCK_Q + offset,
+        tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset,
+    )
     begin, whole, near, beyond, edge, end = key_blocks(
         first, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
     )
     for part in tl.static_range(5):
-        start, stop, far = part_of(part, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED)
-        if part == 1 or (part == 0 and (HAS_LEFT or LISTED)) or (not LISTED and (part == 4 or (BIAS == TABLE and part > 1))):
+        start, stop, far = part_of(
+            part, begin, whole, near, beyond, edge, end, far_left, far_right, plan, LISTED
+        )
+        if (
+            part == 1
+            or (part == 0 and (HAS_LEFT or LISTED))
+            or (not LISTED and (part == 4 or (BIAS == TABLE and part > 1)))
+        ):
             acc, top, total, at_left, at_right = sweep(
                 acc, top, total, at_left, at_right, q, k_base, v_base, start, stop, plan + 2 + part * 2 * partly, partly, Bits,
                 i, row, d, e, k_n, v_n, table, t_n, far, band, slope, seed,
@@ -175,7 +210,11 @@ def forward(
     store_tile(Out + b * o_b + h * o_h, row, o_n, queries, e, acc * scaled[:, None], WIDTH_V)
     at = plane.to(tl.int64) * queries + row
     # +∞ for a row that may attend nowhere: exp2(score − ∞) is 0 in the backward pass
-    tl.store(Lse + at, tl.where(there, top + tl.log2(tl.where(there, total, 1.0)), float("inf")), mask=row < queries)
+    tl.store(
+        Lse + at,
+        tl.where(there, top + tl.log2(tl.where(there, total, 1.0)), float("inf")),
+        mask=row < queries,
+    )
     if VALUES:
         tl.store(Ends + at * 2, at_left * scaled, mask=row < queries)
         tl.store(Ends + at * 2 + 1, at_right * scaled, mask=row < queries)

@@ -62,7 +62,9 @@ def threshold_forward(
     rows = block * BM + tl.arange(0, BM)
     seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
     q, inner = load_tile(Q + plane * queries * A, rows, queries, A, BA), inner_factor(scale, FORM)
-    top, _ = scan(q, K, seen, tl.zeros([BM], tl.float32), inner, keys, True, FORM, A, BA, BN, PRECISION)
+    top, _ = scan(
+        q, K, seen, tl.zeros([BM], tl.float32), inner, keys, True, FORM, A, BA, BN, PRECISION
+    )
     top = tl.where(seen > 0, top, 0.0)
     tau, moved, turns = top - 1.0, tl.max(tl.zeros([BM], tl.float32)) + 1.0, 0
     while (moved > NEAR) & (turns < MOST):
@@ -72,13 +74,19 @@ def threshold_forward(
         tau += step
         moved = tl.max(step - tl.abs(top) * 1e-6)  # of large scores float32 has no more digits
         turns += 1
-    total, mean, count = tl.zeros([BM, BE], tl.float32), tl.zeros([BM, BE], tl.float32), tl.zeros([BM], tl.float32)
+    total, mean, count = (
+        tl.zeros([BM, BE], tl.float32),
+        tl.zeros([BM, BE], tl.float32),
+        tl.zeros([BM], tl.float32),
+    )
     for masked in tl.static_range(2):
         begin, end = block_range(seen, BN, masked)
         for start in tl.range(begin, end, BN):
             columns = start + tl.arange(0, BN)
             k, v = load_tile(K, columns, keys, A, BA), load_tile(V, columns, keys, E, BE)
-            weight, root = weigh(tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM)
+            weight, root = weigh(
+                tl.dot(q, tl.trans(k), input_precision=PRECISION), inner, tau[:, None], FORM
+            )
             if masked:
                 weight = tl.where(columns[None, :] < seen[:, None], weight, 0.0)
                 root = tl.where(columns[None, :] < seen[:, None], root, 0.0)
@@ -88,7 +96,14 @@ def threshold_forward(
                 count += tl.sum(root, 1)
     store_tile(OUT + plane * queries * E, total, rows, queries, E, BE)
     if MEAN is not None:
-        store_tile(MEAN + plane * queries * E, mean / tl.maximum(count, 1e-30)[:, None], rows, queries, E, BE)
+        store_tile(
+            MEAN + plane * queries * E,
+            mean / tl.maximum(count, 1e-30)[:, None],
+            rows,
+            queries,
+            E,
+            BE,
+        )
         tl.store(TAU + plane * queries + rows, tau, mask=rows < queries)
 
 
@@ -97,17 +112,29 @@ class Threshold(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, causal: bool, scale: float, form: int
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        lengths: Tensor | None,
+        causal: bool,
+        scale: float,
+        form: int,
     ) -> Tensor:
         batch, heads, queries, _ = query.shape
         output, tau, mean = query.new_empty(batch, heads, queries, value.shape[3]), None, None
         if any(ctx.needs_input_grad[:3]):
-            tau, mean = query.new_empty(batch, heads, queries, dtype=torch.float32), torch.empty_like(output)
+            tau, mean = (
+                query.new_empty(batch, heads, queries, dtype=torch.float32),
+                torch.empty_like(output),
+            )
         tile = layout(query, value, "threshold")
         known = {"FORM": form, "BY_COUNT": False, "CAUSAL": causal, **sizes(query, key, value)}
         grid = (triton.cdiv(queries, tile["BM"]), batch * heads)
         offset = key.shape[2] - queries
-        threshold_forward[grid](query, key, value, lengths, output, tau, mean, scale, offset, **known, **tile)
+        threshold_forward[grid](
+            query, key, value, lengths, output, tau, mean, scale, offset, **known, **tile
+        )
         ctx.save_for_backward(query, key, value, lengths, tau, mean)
         ctx.scale, ctx.known = scale, known
         return output
@@ -116,4 +143,6 @@ class Threshold(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, lengths, tau, mean = ctx.saved_tensors
-        return *gradients(query, key, value, lengths, grad.contiguous(), tau, mean, ctx.scale, ctx.known), *(None,) * 4
+        return *gradients(
+            query, key, value, lengths, grad.contiguous(), tau, mean, ctx.scale, ctx.known
+        ), *(None,) * 4

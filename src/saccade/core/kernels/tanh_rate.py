@@ -23,5 +23,7 @@ def repeat_tanh(X, count, REPEATS: tl.constexpr, BLOCK: tl.constexpr, FAST: tl.c
 def run(x: Tensor, repeats: int = REPEATS) -> int:
     """x becomes tanh(tanh(…x)); how many tanh that were."""
     assert x.dtype == torch.float32
-    repeat_tanh[(triton.cdiv(x.numel(), BLOCK),)](x, x.numel(), REPEATS=repeats, BLOCK=BLOCK, FAST=not interpreted())
+    repeat_tanh[(triton.cdiv(x.numel(), BLOCK),)](
+        x, x.numel(), REPEATS=repeats, BLOCK=BLOCK, FAST=not interpreted()
+    )
     return x.numel() * repeats

@@ -54,7 +54,9 @@ def block_range(seen, BN: tl.constexpr, MASKED: tl.constexpr):
 
 
 @triton.jit
-def row_range(LENGTHS, b, origin, offset, queries, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def row_range(
+    LENGTHS, b, origin, offset, queries, CAUSAL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):
     """For a block of keys: the first row that sees some of them, the first that sees all of them, and after which none does."""
     first, free, last = origin * 0, origin * 0, origin * 0 + queries
     if CAUSAL:
@@ -78,7 +80,9 @@ else:
     @triton.jit
     def reciprocal(x):
         """One instruction; a division would be scaled for numbers that never come."""
-        return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
 
 
 def power(width: int) -> int:
@@ -88,14 +92,25 @@ def power(width: int) -> int:
 
 def precision(x: Tensor) -> str:
     """How float32 is multiplied: as PyTorch is set, in three parts that keep its digits or in one."""
-    return "tf32" if x.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest" else "tf32x3"
+    return (
+        "tf32"
+        if x.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest"
+        else "tf32x3"
+    )
 
 
 def sizes(query: Tensor, key: Tensor, value: Tensor) -> dict[str, Any]:
     """Sizes that every kernel asks for."""
     (_, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
     known = {"H": heads, "A": a, "E": e, "GK": heads // key.shape[1], "GV": heads // value.shape[1]}
-    return {"queries": queries, "keys": keys, **known, "BA": power(a), "BE": power(e), "PRECISION": precision(query)}
+    return {
+        "queries": queries,
+        "keys": keys,
+        **known,
+        "BA": power(a),
+        "BE": power(e),
+        "PRECISION": precision(query),
+    }
 
 
 def shared(grad: Tensor, like: Tensor) -> Tensor:

@@ -33,19 +33,30 @@ def load_words(corpus: str) -> Any:
 
 
 def draw_parts(
-    corpus: str, most: int, sizes: Sequence[int], draw: Callable[[int], Item], text: str, meaning: str, known: Iterable[str] = ()
+    corpus: str,
+    most: int,
+    sizes: Sequence[int],
+    draw: Callable[[int], Item],
+    text: str,
+    meaning: str,
+    known: Iterable[str] = (),
 ) -> dict[str, list[Item]]:
     """Parts of these sizes of what `draw(line)` gives: no `text` twice or among the `known`, no `meaning` in two parts."""
     parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
     if min(sizes) < 0 or sum(sizes) > most:
         asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))
-        raise SaccadeError(f"{asked}, but '{corpus}' has parts of 0 or more examples, at most {most:,} in all; ask for fewer")
+        raise SaccadeError(
+            f"{asked}, but '{corpus}' has parts of 0 or more examples, at most {most:,} in all; ask for fewer"
+        )
     seen, owner = set(known), dict[str, str]()
     # the test part first, so that it does not depend on the other sizes
     for (name, part), size in reversed(list(zip(parts.items(), sizes, strict=True))):
         while len(part) < size:
             item = draw(len(part) + 1)
-            if getattr(item, text) not in seen and owner.setdefault(getattr(item, meaning), name) == name:
+            if (
+                getattr(item, text) not in seen
+                and owner.setdefault(getattr(item, meaning), name) == name
+            ):
                 seen.add(getattr(item, text))
                 part.append(item)
     return parts

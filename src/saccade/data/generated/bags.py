@@ -5,7 +5,10 @@ from ..labeled import Labeled
 from . import Dice, draw_parts
 
 MOST = 100_000
-LABELS, SIZES = (5, 24), (3, 12)  # the largest number of a bag, and how many are in it: the least and the most
+LABELS, SIZES = (
+    (5, 24),
+    (3, 12),
+)  # the largest number of a bag, and how many are in it: the least and the most
 
 
 def draw_bag(dice: Dice, line: int) -> Labeled:
@@ -15,13 +18,22 @@ def draw_bag(dice: Dice, line: int) -> Labeled:
     return Labeled(" ".join(map(str, sorted([*others, highest]))), str(highest), line)
 
 
-def bags(train: int = 2000, dev: int = 300, test: int = 1000, seed: int = 0, ordered: bool = False) -> dict[str, list[Labeled]]:
+def bags(
+    train: int = 2000, dev: int = 300, test: int = 1000, seed: int = 0, ordered: bool = False
+) -> dict[str, list[Labeled]]:
     """Bags of numbers; the label is the largest. With `ordered` those of train and dev are in ascending order, and those of test never."""
     if not isinstance(ordered, bool):
-        raise SaccadeError(f"ordered is {ordered!r}, expected true or false; leave it out for bags in any order")
+        raise SaccadeError(
+            f"ordered is {ordered!r}, expected true or false; leave it out for bags in any order"
+        )
     dice = Dice(seed)
-    parts = draw_parts("bags", MOST, (train, dev, test), lambda line: draw_bag(dice, line), "text", "text")
-    return {name: part if ordered and name != "test" else [shuffled(dice, one) for one in part] for name, part in parts.items()}
+    parts = draw_parts(
+        "bags", MOST, (train, dev, test), lambda line: draw_bag(dice, line), "text", "text"
+    )
+    return {
+        name: part if ordered and name != "test" else [shuffled(dice, one) for one in part]
+        for name, part in parts.items()
+    }
 
 
 def shuffled(dice: Dice, bag: Labeled) -> Labeled:

@@ -6,9 +6,16 @@ from . import Dice
 from . import grammar as say
 from .grammar import KINDS, NOTHING, THE, WORDS, Adjective, Determiner, Names, Noun, Phrase, Verb
 
-PUBLIC = say.GROUPS["PUBLIC"]  # what is often both of some origin and of some domain: european economic
+PUBLIC = say.GROUPS[
+    "PUBLIC"
+]  # what is often both of some origin and of some domain: european economic
 # V very, B before the French noun, O outer and I inner after it; longer patterns where there is room for them.
-PATTERNS = (("",), ("B", "O", "I"), (*["OI"] * 6, "BO", "BI", "BB", "VB", "VO"), ("BOI", "BOI", "VOI", "BBO", "BBI"))
+PATTERNS = (
+    ("",),
+    ("B", "O", "I"),
+    (*["OI"] * 6, "BO", "BI", "BB", "VB", "VO"),
+    ("BOI", "BOI", "VOI", "BBO", "BBI"),
+)
 Frame = tuple[Verb, Names]
 
 
@@ -34,7 +41,11 @@ class Chooser(Dice):
 
     def noun(self, kinds: Names, site: str | None = None) -> Noun | None:
         """A noun of these kinds that goes with such a site and is not in the sentence yet, if there is one."""
-        fits = [noun for noun in say.NOUNS if noun.kind in kinds and (site is None or site in noun.sites)]
+        fits = [
+            noun
+            for noun in say.NOUNS
+            if noun.kind in kinds and (site is None or site in noun.sites)
+        ]
         fresh = [noun for noun in fits if noun.english not in self.used]
         if not fresh:
             return None
@@ -44,8 +55,17 @@ class Chooser(Dice):
 
     def verb(self, kinds: Names, role: int) -> Frame | None:
         """A fresh transitive verb with these kinds as subject (role 0) or object (role 1), and the kinds of the other role."""
-        frames = ((verb, frame) for verb in say.VERBS if verb.english[0] not in self.used for frame in verb.frames)
-        fresh = [(verb, frame[1 - role]) for verb, frame in frames if all(kind in frame[role] for kind in kinds)]
+        frames = (
+            (verb, frame)
+            for verb in say.VERBS
+            if verb.english[0] not in self.used
+            for frame in verb.frames
+        )
+        fresh = [
+            (verb, frame[1 - role])
+            for verb, frame in frames
+            if all(kind in frame[role] for kind in kinds)
+        ]
         return self.pick(fresh) if fresh else None
 
     def determiners(self, noun: Noun, plural: bool, room: int, style: Style) -> list[Determiner]:
@@ -67,22 +87,32 @@ class Chooser(Dice):
         names = {"B": kind.before, "O": kind.outer, "I": kind.inner}
         chosen: dict[str, tuple[Adjective, ...]] = {"B": (), "O": (), "I": ()}
         public = room >= 2 and noun.kind in PUBLIC and self.chance(0.5)
-        pattern = "OI" if public else self.pick(PATTERNS[min(room, self.pick((0, 1, 1, 2, 2, 2, 3)))])
+        pattern = (
+            "OI" if public else self.pick(PATTERNS[min(room, self.pick((0, 1, 1, 2, 2, 2, 3)))])
+        )
         for letter in pattern.removeprefix("V"):
             fits = [self.adjective[name] for name in names[letter] if name in self.adjective]
-            if letter == "B" and chosen["B"]:  # of two before the noun "beautiful" is the first, in both languages
+            if (
+                letter == "B" and chosen["B"]
+            ):  # of two before the noun "beautiful" is the first, in both languages
                 follows = chosen["B"][0].sense == "beauty"
                 fits = [entry for entry in fits if follows and entry.sense in ("size", "age")]
             if fits:
                 chosen[letter] += (self.pick(fits),)
         first = (*chosen["B"], *chosen["O"], *chosen["I"])[:1]
-        return chosen["B"], chosen["O"] + chosen["I"], "V" in pattern and bool(first) and first[0].gradable
+        return (
+            chosen["B"],
+            chosen["O"] + chosen["I"],
+            "V" in pattern and bool(first) and first[0].gradable,
+        )
 
     def core(self, noun: Noun, room: int, style: Style = ANY) -> Phrase:
         """Determiner, adjectives and noun in at most `room` words."""
         plural = self.chance(style.many)
         determiners = self.determiners(noun, plural, room - 2, style)
-        return say.noun_phrase(noun, plural, determiners, *self.adjectives(noun, room - 1 - len(determiners)))
+        return say.noun_phrase(
+            noun, plural, determiners, *self.adjectives(noun, room - 1 - len(determiners))
+        )
 
     def adverb(self, verb: Verb, room: int) -> Phrase:
         if room < 1 or self.chance(0.75):
@@ -92,9 +122,17 @@ class Chooser(Dice):
 
     def time(self, room: int) -> Phrase:
         """When it happened, in at most `room` words: yesterday, in 1992, in august 1992, on 14 july 1992."""
-        month, year, day = self.pick(WORDS["months"]), self.pick(WORDS["years"]), self.pick(WORDS["days"])
+        month, year, day = (
+            self.pick(WORDS["months"]),
+            self.pick(WORDS["years"]),
+            self.pick(WORDS["days"]),
+        )
         ways = [say.word("yesterday", "NOUN", "hier"), say.date(month), self.year()]
-        ways += [say.date(month, year=year), say.date(month, day), *[say.date(month, day, year)] * 2]
+        ways += [
+            say.date(month, year=year),
+            say.date(month, day),
+            *[say.date(month, day, year)] * 2,
+        ]
         return self.pick([phrase for phrase in ways if len(phrase) <= room][-4:])
 
     def year(self) -> Phrase:

@@ -50,12 +50,37 @@ class Form:
 
     def write(self, day: date) -> str:
         day -= self.shift * DAY
-        month, weekday, short = WORDS["months"][day.month - 1], WORDS["weekdays"][day.weekday()], WORDS["short ordinals"]
+        month, weekday, short = (
+            WORDS["months"][day.month - 1],
+            WORDS["weekdays"][day.weekday()],
+            WORDS["short ordinals"],
+        )
         return self.pattern.format(
-            **{"d": day.day, "m": day.month, "y": day.year, "y2": day.year % 100, "n": day.timetuple().tm_yday},
-            **{"D": short[day.day], "N": short[day.month], "X": roman(day.year), "words": year_words(day.year)},
-            **{"M": month, "U": month.upper(), "L": month.lower(), "W": weekday, "spelled": WORDS["ordinals"][day.day]},
-            **{"S": WORDS["short"][day.month - 1], "R": roman(day.month), "week": WORDS["ordinals"][(day.day + 6) // 7]},
+            **{
+                "d": day.day,
+                "m": day.month,
+                "y": day.year,
+                "y2": day.year % 100,
+                "n": day.timetuple().tm_yday,
+            },
+            **{
+                "D": short[day.day],
+                "N": short[day.month],
+                "X": roman(day.year),
+                "words": year_words(day.year),
+            },
+            **{
+                "M": month,
+                "U": month.upper(),
+                "L": month.lower(),
+                "W": weekday,
+                "spelled": WORDS["ordinals"][day.day],
+            },
+            **{
+                "S": WORDS["short"][day.month - 1],
+                "R": roman(day.month),
+                "week": WORDS["ordinals"][(day.day + 6) // 7],
+            },
         )
 
 
@@ -65,7 +90,9 @@ def pick_between(dice: Dice, first: date = FIRST, last: date = LAST) -> date:
 
 def pick_yearly(month: int, day: int, shift: int = 0, margin: int = 0) -> Callable[[Dice], date]:
     """Draws the year of a day that is in every year."""
-    return lambda dice: date(dice.between(FIRST.year + margin, LAST.year - margin), month, day) + shift * DAY
+    return lambda dice: (
+        date(dice.between(FIRST.year + margin, LAST.year - margin), month, day) + shift * DAY
+    )
 
 
 def pick_leap_day(dice: Dice) -> date:
@@ -91,18 +118,27 @@ PICKS: dict[str, Callable[[Dice], date]] = {
     "last week": lambda dice: end_of_month(pick_between(dice)) - DAY * dice.between(0, 6),
 }
 FORMS = (
-    *(Form(weight, pattern, PICKS[rest[0] if rest else "any"], *rest[1:]) for weight, pattern, *rest in WORDS["forms"]),
+    *(
+        Form(weight, pattern, PICKS[rest[0] if rest else "any"], *rest[1:])
+        for weight, pattern, *rest in WORDS["forms"]
+    ),
     # the year written is that of the feast, not that of the day: the day after New Year's Eve 1999 is in 2000
     *(
-        Form(0.1, around.format(f"{name} {{y}}"), pick_yearly(day[0], day[1], shift, margin=1), shift)
+        Form(
+            0.1, around.format(f"{name} {{y}}"), pick_yearly(day[0], day[1], shift, margin=1), shift
+        )
         for name, day in WORDS["feasts"].items()
         for around, shift in WORDS["around"].items()
     ),
 )
-CALENDAR = re.compile(r"\{week\}|last \{W\}|\{n\}")  # what names a day by its number among others: "the second Monday", "day 123"
+CALENDAR = re.compile(
+    r"\{week\}|last \{W\}|\{n\}"
+)  # what names a day by its number among others: "the second Monday", "day 123"
 
 
-def dates(train: int = 10_000, dev: int = 500, test: int = 1000, seed: int = 0, calendar: bool = True) -> dict[str, list[Pair]]:
+def dates(
+    train: int = 10_000, dev: int = 500, test: int = 1000, seed: int = 0, calendar: bool = True
+) -> dict[str, list[Pair]]:
     """Days of 1700–2099 in about a hundred written forms → ISO 8601, in three parts that share no text and no day.
 
     `calendar=False` leaves out the three forms, 3 % of the texts, that can only be read with a calendar of that year.

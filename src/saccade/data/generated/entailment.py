@@ -15,7 +15,9 @@ MOST = 100_000
 LABELS = ("entailment", "neutral", "contradiction")
 WORDS = load_words("entailment")
 SLOTS = ("kinds", "colors", "actions", "where")
-VALUES = {slot: tuple(one for some in WORDS[slot].values() for one in some) for slot in SLOTS}  # of which a pet has one each
+VALUES = {
+    slot: tuple(one for some in WORDS[slot].values() for one in some) for slot in SLOTS
+}  # of which a pet has one each
 NEGATED = 0.2  # of the clauses
 SAME = 0.85  # of a hypothesis' clauses are about something that the premise speaks of
 
@@ -44,7 +46,9 @@ class Speaker(Dice):
 
     def clause(self, slot: str) -> Clause:
         general = self.chance(0.5)
-        return Clause(slot, self.pick(tuple(WORDS[slot]) if general else VALUES[slot]), self.chance(NEGATED))
+        return Clause(
+            slot, self.pick(tuple(WORDS[slot]) if general else VALUES[slot]), self.chance(NEGATED)
+        )
 
     def statement(self, slots: list[str], count: int) -> list[Clause]:
         """A clause about each of `count` of the slots, in any order."""
@@ -60,7 +64,9 @@ class Speaker(Dice):
         while True:
             premise = self.statement(list(SLOTS), self.between(2, 4))
             said = [one.slot for one in premise]
-            hypothesis = self.statement(said if self.chance(SAME) else list(SLOTS), self.between(1, 2))
+            hypothesis = self.statement(
+                said if self.chance(SAME) else list(SLOTS), self.between(1, 2)
+            )
             if relation(premise, hypothesis) == wanted:
                 owner = self.pick(WORDS["owners"])
                 both = (f"the pet of {owner} {joined(one)}" for one in (premise, hypothesis))
@@ -82,7 +88,9 @@ def relation(premise: list[Clause], hypothesis: list[Clause]) -> str:
     return "entailment" if all(given <= said for given, said in pairs) else "neutral"
 
 
-def entailment(train: int = 6000, dev: int = 300, test: int = 600, seed: int = 0) -> dict[str, list[Labeled]]:
+def entailment(
+    train: int = 6000, dev: int = 300, test: int = 600, seed: int = 0
+) -> dict[str, list[Labeled]]:
     """Pairs of statements, joined by `|`, labeled entailment, neutral or contradiction, a third each, in three parts that share no text."""
     speaker = Speaker(seed)
 

@@ -31,20 +31,29 @@ def members(value: Any) -> Any:
     """The value, with the names of groups in its lists replaced by their members."""
     if not isinstance(value, list):
         return value
-    each = (GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),) for item in value)
+    each = (
+        GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),)
+        for item in value
+    )
     return tuple(chain.from_iterable(each))
 
 
 def records(rows: Sequence[dict[str, Any]]) -> tuple[SimpleNamespace, ...]:
-    return tuple(SimpleNamespace(**{key: members(value) for key, value in row.items()}) for row in rows)
+    return tuple(
+        SimpleNamespace(**{key: members(value) for key, value in row.items()}) for row in rows
+    )
 
 
 for _name, _members in WORDS["groups"].items():
     GROUPS[_name] = members(_members)
 KINDS = dict(zip(WORDS["kinds"], records(WORDS["kinds"].values()), strict=True))
-NOUNS, ADJECTIVES, VERBS, SLEEPERS = (records(WORDS[name]) for name in ("nouns", "adjectives", "verbs", "sleepers"))
+NOUNS, ADJECTIVES, VERBS, SLEEPERS = (
+    records(WORDS[name]) for name in ("nouns", "adjectives", "verbs", "sleepers")
+)
 THE, *DETERMINERS = records(WORDS["determiners"])
-POSSESSIVES, NUMERALS, (GO, SPEAK) = (records(WORDS[name]) for name in ("possessives", "numerals", "others"))
+POSSESSIVES, NUMERALS, (GO, SPEAK) = (
+    records(WORDS[name]) for name in ("possessives", "numerals", "others")
+)
 AND, HERE = ("and", "CCONJ", "et"), ("here", "ADV", "ici")
 
 
@@ -111,7 +120,12 @@ def adjective(entry: Adjective, head: Head, very: bool = False) -> Phrase:
 
 
 def noun_phrase(
-    noun: Noun, plural: bool, determiners: Sequence[Determiner], before: Any = (), after: Any = (), very: bool = False
+    noun: Noun,
+    plural: bool,
+    determiners: Sequence[Determiner],
+    before: Any = (),
+    after: Any = (),
+    very: bool = False,
 ) -> Phrase:
     """Determiners, adjectives (those French puts `before` the noun, and `after` it), noun: old english hats, vieux chapeaux anglais."""
     chosen = (*before, *after)
@@ -122,21 +136,29 @@ def noun_phrase(
         if determiner.english == "some" and before:
             french = "de"  # des chats, but de petits chats
         phrase += word(determiner.english, determiner.tag, french)
-    name = word(noun.englishes if plural else noun.english, "NOUN", noun.frenches if plural else noun.french)
+    name = word(
+        noun.englishes if plural else noun.english, "NOUN", noun.frenches if plural else noun.french
+    )
     # opinions are before size and age in English (a stable sort): a tired old man, un vieil homme fatigué
     order = sorted(chosen, key=lambda entry: entry.sense not in ("mood", "rank"))
     said = {entry.english: adjective(entry, head, very and entry is order[0]) for entry in chosen}
     for entry in before if not (head.feminine or head.plural) else ():
-        said[entry.english].french[-1].before_vowel = entry.before_vowel  # vieil ami, bel arbre, nouvel accord
+        said[entry.english].french[
+            -1
+        ].before_vowel = entry.before_vowel  # vieil ami, bel arbre, nouvel accord
     english = [*(said[entry.english].english for entry in order), name.english]
-    ahead, behind = ([said[entry.english].french for entry in entries] for entries in (before, reversed(after)))
+    ahead, behind = (
+        [said[entry.english].french for entry in entries] for entries in (before, reversed(after))
+    )
     return phrase + Phrase(sum(english, ()), sum([*ahead, name.french, *behind], ()))
 
 
 def both(first: Phrase, second: Phrase) -> Phrase:
     """Two noun phrases joined by "and": plural, and masculine as soon as one is."""
     joined, one, two = first + word(*AND) + second, first.head, second.head
-    joined.head = Head(one.feminine and two.feminine, True, one.kinds + two.kinds, one.said + two.said)
+    joined.head = Head(
+        one.feminine and two.feminine, True, one.kinds + two.kinds, one.said + two.said
+    )
     return joined
 
 
@@ -144,17 +166,24 @@ def preposition(name: str) -> Phrase:
     """A preposition, with all links inside it possible: next to, à côté de."""
     english, french = WORDS["prepositions"][name]
     words = tuple(Word(*tagged) for tagged in english)
-    return Phrase(words, tuple(Mot(text, tuple(words[i] for i in sure), words) for text, *sure in french))
+    return Phrase(
+        words, tuple(Mot(text, tuple(words[i] for i in sure), words) for text, *sure in french)
+    )
 
 
-def active(verb: Verb, past: bool, subject: Head, adverb: Phrase = NOTHING, before: Head | None = None) -> Phrase:
+def active(
+    verb: Verb, past: bool, subject: Head, adverb: Phrase = NOTHING, before: Head | None = None
+) -> Phrase:
     """A verb; its participle agrees with the subject after être, and with a direct object that comes `before` avoir (que)."""
     source = Word(verb.english[2] if past else verb.english[0 if subject.plural else 1], "VERB")
     conjugated, rest = verb.french[subject.plural], Names()
     if past and verb.auxiliary == "être":
         conjugated, rest = ("sont" if subject.plural else "est"), (agree(verb.french[2], subject),)
     elif past:
-        conjugated, rest = ("ont" if subject.plural else "a"), (agree(verb.french[2], before) if before else verb.french[2],)
+        conjugated, rest = (
+            ("ont" if subject.plural else "a"),
+            (agree(verb.french[2], before) if before else verb.french[2],),
+        )
     mots = (Mot(conjugated, (source,)), *adverb.french, *(Mot(text, (source,)) for text in rest))
     return Phrase((*adverb.english, source), mots)
 
@@ -173,9 +202,13 @@ def being(past: bool, subject: Head) -> Phrase:
     return word(english, "AUX", (("est", "sont"), ("était", "étaient"))[past][subject.plural])
 
 
-def date(month: tuple[str, str] | None, day: tuple[str, str] | None = None, year: str | None = None) -> Phrase:
+def date(
+    month: tuple[str, str] | None, day: tuple[str, str] | None = None, year: str | None = None
+) -> Phrase:
     """A date: on 14 july 1992, le 14 juillet 1992; in august 1992, en août 1992; in 1992, en 1992."""
-    phrase = word("on", "ADP", "le") + word(day[0], "NUM", day[1]) if day else word("in", "ADP", "en")
+    phrase = (
+        word("on", "ADP", "le") + word(day[0], "NUM", day[1]) if day else word("in", "ADP", "en")
+    )
     phrase += word(month[0], "NOUN", month[1]) if month else Phrase()
     return phrase + word(year, "NUM", year) if year else phrase
 
@@ -188,7 +221,11 @@ def spell(mots: Sequence[Mot], tables: Any = WORDS) -> list[Mot]:
             article = done.pop()
             mot = Mot(merged, mot.sure, mot.possible + article.sure + article.possible)
         # a vowel or a mute h, but not huit and onze
-        vowel = bool(done) and done[-1].text[0] in "aeiouâàéèêîôûh" and done[-1].text not in ("huit", "onze")
+        vowel = (
+            bool(done)
+            and done[-1].text[0] in "aeiouâàéèêîôûh"
+            and done[-1].text not in ("huit", "onze")
+        )
         if vowel and (form := mot.before_vowel or tables["before vowel"].get(mot.text)):
             mot = Mot(form, mot.sure, mot.possible)
         done.append(mot)
@@ -199,11 +236,15 @@ def pair(phrase: Phrase, line: int = 0, tables: Any = WORDS) -> Pair:
     """The finished sentence pair, with sure links, possible links (the sure ones among them) and tags."""
     texts = [item.text for item in phrase.english]
     for at, following in enumerate(texts[1:]):
-        if texts[at] == "a" and following[0] in "aeiou" and following != "european":  # a vowel that is also heard as one
+        if (
+            texts[at] == "a" and following[0] in "aeiou" and following != "european"
+        ):  # a vowel that is also heard as one
             texts[at] = "an"
     at_word = {id(item): at for at, item in enumerate(phrase.english)}
     mots = spell(phrase.french, tables)
     sure = {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.sure}
-    possible = sure | {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.possible}
+    possible = sure | {
+        (at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.possible
+    }
     target, tags = " ".join(mot.text for mot in mots), tuple(item.tag for item in phrase.english)
     return Pair(" ".join(texts), target, line, tuple(sorted(sure)), tuple(sorted(possible)), tags)

@@ -35,10 +35,14 @@ def draw_graph(dice: Dice, line: int) -> Graph:
     return Graph(words, labels, tuple(edges), line)
 
 
-def graphs(train: int = 2000, dev: int = 100, test: int = 200, seed: int = 0) -> dict[str, list[Graph]]:
+def graphs(
+    train: int = 2000, dev: int = 100, test: int = 200, seed: int = 0
+) -> dict[str, list[Graph]]:
     """Graphs of people in two or three groups; the label of each node is the color of its group, which its friends show better than it does."""
     dice = Dice(seed)
-    return draw_parts("graphs", MOST, (train, dev, test), lambda line: draw_graph(dice, line), "source", "source")
+    return draw_parts(
+        "graphs", MOST, (train, dev, test), lambda line: draw_graph(dice, line), "source", "source"
+    )
 
 
 def karate(train: int = 2, dev: int = 10, test: int = 22, seed: int = 0) -> dict[str, list[Graph]]:
@@ -49,9 +53,15 @@ def karate(train: int = 2, dev: int = 10, test: int = 22, seed: int = 0) -> dict
     sizes, members = {"train": train, "dev": dev, "test": test}, int(CLUB["members"])
     if min(sizes.values()) < 0 or sum(sizes.values()) > members:
         asked = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        raise SaccadeError(f"{asked}, but 'karate' has {members} members, each in one part; ask for fewer")
+        raise SaccadeError(
+            f"{asked}, but 'karate' has {members} members, each in one part; ask for fewer"
+        )
     dice, others = Dice(seed), [*range(2, members)]
-    order = [1, members, *(others.pop(dice.between(0, len(others) - 1)) for _ in range(len(others)))]
+    order = [
+        1,
+        members,
+        *(others.pop(dice.between(0, len(others) - 1)) for _ in range(len(others))),
+    ]
     edges = tuple((a - 1, b - 1, LINKED) for a, b in CLUB["ties"])
     words = tuple(f"member-{n}" for n in range(1, members + 1))
     factions = [CLUB["factions"][n not in CLUB["with_the_first"]] for n in range(1, members + 1)]

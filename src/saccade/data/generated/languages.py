@@ -28,7 +28,9 @@ def records(name: str) -> list[tuple[list[str], dict[str, list[str]]]]:
     return found
 
 
-NOUNS, ADJECTIVES, VERBS, LOCATIONS, TIMES, [AND] = map(records, ("nouns", "adjectives", "verbs", "locations", "times", "and"))
+NOUNS, ADJECTIVES, VERBS, LOCATIONS, TIMES, [AND] = map(
+    records, ("nouns", "adjectives", "verbs", "locations", "times", "and")
+)
 
 
 class Named(NamedTuple):
@@ -57,7 +59,13 @@ class Clause(NamedTuple):
         """In the order of English."""
         where = [self.where[0], *self.where[2].english] if self.where else []
         thing = self.object.english if self.object else []
-        return [*self.subject.english, self.verb[0], *thing, *where, *([self.time[0]] if self.time else [])]
+        return [
+            *self.subject.english,
+            self.verb[0],
+            *thing,
+            *where,
+            *([self.time[0]] if self.time else []),
+        ]
 
 
 class Author(Dice):
@@ -72,7 +80,9 @@ class Author(Dice):
             if self.chance(0.4) and (sense == "size" or entry[0][1] != "person"):
                 adjective = self.pick([one for one in ADJECTIVES if one[0][1] == sense])
                 chosen.append((Word(adjective[0][0], "ADJ"), adjective))
-        return Named(Word(self.pick(("the", "the", "a")), "DET"), chosen, Word(entry[0][0], "NOUN"), entry)
+        return Named(
+            Word(self.pick(("the", "the", "a")), "DET"), chosen, Word(entry[0][0], "NOUN"), entry
+        )
 
     def clause(self) -> Clause:
         used: set[str] = set()
@@ -81,7 +91,11 @@ class Author(Dice):
         subject = self.named(doers, used)
         thing = self.named(done[0], used) if done else None
         site, when = self.pick(LOCATIONS), self.pick(TIMES)
-        where = (Word(site[0][0], "ADP"), site, self.named(["location"], used)) if self.chance(0.5) else None
+        where = (
+            (Word(site[0][0], "ADP"), site, self.named(["location"], used))
+            if self.chance(0.5)
+            else None
+        )
         time = (Word(when[0][0], "ADV"), when) if self.chance(0.4) else None
         return Clause(subject, (Word(verb[0][0], "VERB"), verb), thing, where, time)
 
@@ -109,7 +123,9 @@ def say_noun(to: str, named: Named, case: str, ergative: bool = False) -> list[M
         before.insert(0, Mot(BOOK["articles"][to][article].split()[at], (named.article,)))
     elif article == "a":
         before[:0] = (
-            [Mot("一", (named.article,)), Mot(forms[1], (), (named.article,))] if to == "zh" else [Mot("एक", (named.article,))]
+            [Mot("一", (named.article,)), Mot(forms[1], (), (named.article,))]
+            if to == "zh"
+            else [Mot("एक", (named.article,))]
         )
     possible = (named.article,) if to in ("zh", "hi") and article == "the" else ()
     return [*before, Mot(forms[2] if oblique else noun, (named.noun,), possible), *reversed(after)]
@@ -119,7 +135,9 @@ def say_clause(to: str, clause: Clause) -> list[Mot]:
     """A clause in a language's order."""
     verb, (_, forms) = clause.verb
     said = [Mot(text, (verb,)) for text in forms[to]]
-    ergative = to == "hi" and forms[to] != ["सोया"]  # the subject of what is done, but not of sleeping, has ने
+    ergative = to == "hi" and forms[to] != [
+        "सोया"
+    ]  # the subject of what is done, but not of sleeping, has ने
     subject = say_noun(to, clause.subject, "subject", ergative)
     if ergative:
         subject.append(Mot("ने", (), (clause.subject.noun,)))
@@ -127,11 +145,16 @@ def say_clause(to: str, clause: Clause) -> list[Mot]:
         said = [Mot("सोई", (verb,))]
     parts = {"S": subject, "V": said, "A": [Mot("hat", (verb,))]}
     if clause.object:
-        parts["O"] = say_noun(to, clause.object, "object") + ([Mot("को", (), (clause.object.noun,))] if to == "hi" else [])
+        parts["O"] = say_noun(to, clause.object, "object") + (
+            [Mot("को", (), (clause.object.noun,))] if to == "hi" else []
+        )
     if clause.where:
         word, (_, around), named = clause.where
         at = around[to].index("…")
-        first, last = ([Mot(text, (word,)) for text in texts] for texts in (around[to][:at], around[to][at + 1 :]))
+        first, last = (
+            [Mot(text, (word,)) for text in texts]
+            for texts in (around[to][:at], around[to][at + 1 :])
+        )
         parts["P"] = [*first, *say_noun(to, named, "location"), *last]
     if clause.time:
         parts["T"] = [Mot(text, (clause.time[0],)) for text in clause.time[1][1][to]]
@@ -148,14 +171,23 @@ def translate(clauses: list[Clause], to: str, line: int = 0) -> Pair:
             mots += [Mot(text, (joined,)) for text in AND[1][to]]
         english += clause.english()
         mots += say_clause(to, clause)
-    tables = FRENCH if to == "fr" else {name: BOOK[name][to] for name in ("contractions", "before vowel")}
+    tables = (
+        FRENCH
+        if to == "fr"
+        else {name: BOOK[name][to] for name in ("contractions", "before vowel")}
+    )
     return pair(Phrase(tuple(english), tuple(mots)), line, tables)
 
 
 def black_cat() -> Clause:
     """The sentence of the lectures."""
-    find = lambda rows, name: next(one for one in rows if one[0][0] == name)  # noqa: E731
-    cat = Named(Word("the", "DET"), [(Word("black", "ADJ"), find(ADJECTIVES, "black"))], Word("cat", "NOUN"), find(NOUNS, "cat"))
+    find = lambda rows, name: next(one for one in rows if one[0][0] == name)
+    cat = Named(
+        Word("the", "DET"),
+        [(Word("black", "ADJ"), find(ADJECTIVES, "black"))],
+        Word("cat", "NOUN"),
+        find(NOUNS, "cat"),
+    )
     mouse = Named(Word("the", "DET"), [], Word("mouse", "NOUN"), find(NOUNS, "mouse"))
     return Clause(cat, (Word("ate", "VERB"), find(VERBS, "ate")), mouse, None, None)
 
@@ -170,4 +202,7 @@ def lecture_sentences(to: str) -> tuple[Pair, ...]:
     """The sentences of the lectures that the book has in a language."""
     own = BOOK["lecture sentences"].get(to, [])
     links = [(source, target, parse_pharaoh(sure)[0]) for source, target, sure in own]
-    return (translate([black_cat()], to, 1), *(Pair(a, b, n, sure, sure) for n, (a, b, sure) in enumerate(links, 2)))
+    return (
+        translate([black_cat()], to, 1),
+        *(Pair(a, b, n, sure, sure) for n, (a, b, sure) in enumerate(links, 2)),
+    )

@@ -17,7 +17,18 @@ from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
 SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
 DEEPEST = 3  # relative clauses inside each other
 PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THINGS = map(
-    say.GROUPS.__getitem__, ["PEOPLE", "ANIMALS", "ANIMATE", "BODIES", "TOPICS", "BUILDINGS", "PLACES", "SMALL_THINGS", "THINGS"]
+    say.GROUPS.__getitem__,
+    [
+        "PEOPLE",
+        "ANIMALS",
+        "ANIMATE",
+        "BODIES",
+        "TOPICS",
+        "BUILDINGS",
+        "PLACES",
+        "SMALL_THINGS",
+        "THINGS",
+    ],
 )
 
 
@@ -31,12 +42,16 @@ class Author(Chooser):
         if extra >= 3 and self.chance(min(0.97, 0.3 + 0.08 * extra)):
             ways += [self.owner] * (2 if KINDS[noun.kind].owners else 0)
             ways += [self.topic] * (6 if noun.kind in ("pact", "document") else 0)
-            ways += [self.whereabouts] * (0 if noun.kind in (*TOPICS, *BODIES, "pact", "opening", "town") else 2)
+            ways += [self.whereabouts] * (
+                0 if noun.kind in (*TOPICS, *BODIES, "pact", "opening", "town") else 2
+            )
             ways += [self.relative] * (4 if depth < DEEPEST else 0)
         if not ways:
             return self.core(noun, room, style)
         way = self.pick(ways)
-        base = self.core(noun, max(2, room - self.between(3, extra)), style._replace(owned=way == self.owner))
+        base = self.core(
+            noun, max(2, room - self.between(3, extra)), style._replace(owned=way == self.owner)
+        )
         return base + way(noun, base.head, room - len(base), depth)
 
     def nouns(self, kinds: Names, room: int, depth: int, two: bool = False) -> Phrase | None:
@@ -44,7 +59,9 @@ class Author(Chooser):
         noun = self.noun(kinds)
         if noun is None:
             return None
-        family = next((group for group in (PEOPLE, ANIMALS, BODIES) if noun.kind in group), (noun.kind,))
+        family = next(
+            (group for group in (PEOPLE, ANIMALS, BODIES) if noun.kind in group), (noun.kind,)
+        )
         joined = two and room >= 5 and self.chance(0.25)
         other = self.noun(tuple(kind for kind in family if kind in kinds)) if joined else None
         if other is None or other is noun:
@@ -52,7 +69,9 @@ class Author(Chooser):
         first = self.core(noun, min(4, room - 3))
         return say.both(first, self.modified(other, room - 1 - len(first), depth))
 
-    def after(self, name: str, noun: Noun | None, room: int, depth: int, style: Style = ANY) -> Phrase:
+    def after(
+        self, name: str, noun: Noun | None, room: int, depth: int, style: Style = ANY
+    ) -> Phrase:
         """A preposition and its noun phrase, or nothing where that does not fit."""
         start = say.preposition(name)
         if noun is None or room < len(start) + 2:
@@ -77,10 +96,16 @@ class Author(Chooser):
 
     def location(self, room: int, depth: int) -> Phrase:
         """Where something is or happens; one is in one place at a time."""
-        name = self.pick(("in", "in", "near", "on", "under", "behind", "at", "next to", "in front of"))
+        name = self.pick(
+            ("in", "in", "near", "on", "under", "behind", "at", "next to", "in front of")
+        )
         noun = self.noun((*PLACES, "thing", "opening"), name)
-        many = name in ("near", "behind", "next to", "in front of") and noun and noun.kind != "opening"
-        return self.after(name, noun, room, depth, DEFINITE if name == "at" else ANY if many else SINGLE)
+        many = (
+            name in ("near", "behind", "next to", "in front of") and noun and noun.kind != "opening"
+        )
+        return self.after(
+            name, noun, room, depth, DEFINITE if name == "at" else ANY if many else SINGLE
+        )
 
     def relative(self, noun: Noun, head: Head, room: int, depth: int) -> Phrase:
         """Who ate ..., qui a mangé ...; or that the cat ate, que le chat a mangé, with the participle agreeing."""
@@ -95,14 +120,22 @@ class Author(Chooser):
                 phrase += say.active(verb, self.past, subject.head, before=head)
                 return phrase + self.rest(verb, room - len(phrase), depth + 1)
         clause = self.predicate(head, room - 1, depth + 1)
-        return say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui") + clause if clause else Phrase()
+        return (
+            say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui") + clause
+            if clause
+            else Phrase()
+        )
 
     def rest(self, verb: Verb, room: int, depth: int) -> Phrase:
         """What follows verb and object: to whom it is given, where it happens, here."""
         if verb.receivers:
             return self.after("to", self.noun(verb.receivers), room, depth)
         if verb.placed and room >= 3 and self.chance(0.6):
-            return self.after("with", self.noun(PEOPLE), room, depth) if self.chance(0.12) else self.location(room, depth)
+            return (
+                self.after("with", self.noun(PEOPLE), room, depth)
+                if self.chance(0.12)
+                else self.location(room, depth)
+            )
         return say.word(*HERE) if verb.placed and room >= 1 and self.chance(0.3) else Phrase()
 
     def predicate(self, subject: Head, room: int, depth: int) -> Phrase | None:
@@ -116,7 +149,9 @@ class Author(Chooser):
             ways += [partial(self.undergoing, frame)] * (2 if animate else 8)
         ways += [self.property] * (0 if room < 2 or depth >= DEEPEST else 2 if room <= 4 else 1)
         ways += [self.intransitive] * (0 if not animate else 3 if room <= 4 else 1)
-        ways += [self.staying] * (room >= 4 and (animate or subject.kinds[0] in ("thing", "document")))
+        ways += [self.staying] * (
+            room >= 4 and (animate or subject.kinds[0] in ("thing", "document"))
+        )
         ways += [self.going] * (room >= 4 and animate)
         ways += [self.speaking] * (room >= 4 and people)
         return self.pick(ways)(subject, room, depth) if ways else None
@@ -133,7 +168,9 @@ class Author(Chooser):
         if reserve:
             thing = self.nouns(kinds, min(left, 4), DEEPEST)
         else:
-            share = left if left < 6 or not verb.placed or self.chance(0.6) else self.between(2, left)
+            share = (
+                left if left < 6 or not verb.placed or self.chance(0.6) else self.between(2, left)
+            )
             thing = self.nouns(kinds, share, depth, two=not depth)
         if thing is None:
             return None
@@ -153,7 +190,11 @@ class Author(Chooser):
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def intransitive(self, subject: Head, room: int, depth: int) -> Phrase | None:
-        fits = [verb for verb in say.SLEEPERS if all(kind in verb.frames[0][0] for kind in subject.kinds)]
+        fits = [
+            verb
+            for verb in say.SLEEPERS
+            if all(kind in verb.frames[0][0] for kind in subject.kinds)
+        ]
         if not fits:
             return None
         verb = self.pick(fits)
@@ -163,13 +204,23 @@ class Author(Chooser):
     def property(self, subject: Head, room: int, depth: int) -> Phrase | None:
         """Is old, est vieux: one adjective, or two joined by "and", of senses not said of the subject yet."""
         lists = [(*KINDS[kind].before, *KINDS[kind].outer) for kind in subject.kinds]
-        names = [name for name in lists[0] if all(name in other for other in lists) and name in self.adjective]
-        fits = [self.adjective[name] for name in names if self.adjective[name].sense not in (*subject.said, "scope", "worth")]
+        names = [
+            name
+            for name in lists[0]
+            if all(name in other for other in lists) and name in self.adjective
+        ]
+        fits = [
+            self.adjective[name]
+            for name in names
+            if self.adjective[name].sense not in (*subject.said, "scope", "worth")
+        ]
         fits = [entry for entry in fits if entry.english != "new"]
         if not fits:
             return None
         first = self.pick(fits)
-        phrase = say.being(self.past, subject) + say.adjective(first, subject, first.gradable and room >= 3 and self.chance(0.3))
+        phrase = say.being(self.past, subject) + say.adjective(
+            first, subject, first.gradable and room >= 3 and self.chance(0.3)
+        )
         second = self.pick(fits)
         if second.sense != first.sense and room >= len(phrase) + 2 and self.chance(0.4):
             phrase += say.word(*AND) + say.adjective(second, subject)
@@ -180,23 +231,44 @@ class Author(Chooser):
 
     def going(self, subject: Head, room: int, depth: int) -> Phrase | None:
         noun = self.noun(PLACES, "to")
-        return say.active(say.GO, self.past, subject) + self.after("to", noun, room - 1, depth, DEFINITE) if noun else None
+        return (
+            say.active(say.GO, self.past, subject)
+            + self.after("to", noun, room - 1, depth, DEFINITE)
+            if noun
+            else None
+        )
 
     def speaking(self, subject: Head, room: int, depth: int) -> Phrase | None:
         name = self.pick(("with", "of"))
         noun = self.noun(PEOPLE if name == "with" else (*TOPICS, "pact", "adult"))
-        return say.active(say.SPEAK, self.past, subject) + self.after(name, noun, room - 1, depth) if noun else None
+        return (
+            say.active(say.SPEAK, self.past, subject) + self.after(name, noun, room - 1, depth)
+            if noun
+            else None
+        )
 
     def clause(self, room: int, first: bool) -> Phrase | None:
         """Subject and predicate, perhaps with a second predicate."""
         draw = self.random()
-        kinds = ANIMATE if draw < 0.45 else BODIES if draw < 0.55 else ("pact", "policy") if draw < 0.75 else THINGS
-        subject = self.nouns(kinds, self.between(2, min(9, max(2, room - 2))), DEEPEST - 1, two=first)
+        kinds = (
+            ANIMATE
+            if draw < 0.45
+            else BODIES
+            if draw < 0.55
+            else ("pact", "policy")
+            if draw < 0.75
+            else THINGS
+        )
+        subject = self.nouns(
+            kinds, self.between(2, min(9, max(2, room - 2))), DEEPEST - 1, two=first
+        )
         if subject is None:
             return None
         left = room - len(subject)
         again = left >= 8 and self.chance(0.25)
-        predicate = self.predicate(subject.head, left // 2 if again else left, DEEPEST if again else 0)
+        predicate = self.predicate(
+            subject.head, left // 2 if again else left, DEEPEST if again else 0
+        )
         if predicate is None or not again:
             return subject + predicate if predicate else None
         second = self.predicate(subject.head, left - len(predicate) - 1, 0)
@@ -220,14 +292,20 @@ class Author(Chooser):
             return None
         if time and self.chance(0.25):
             return time + phrase
-        if time and phrase.english[-1].tag == "ADJ":  # one is old in 1992 rather than on 14 july 1992
+        if (
+            time and phrase.english[-1].tag == "ADJ"
+        ):  # one is old in 1992 rather than on 14 july 1992
             return phrase + self.year() if len(time) > 1 else phrase
         return phrase + time
 
     def draw(self) -> Phrase:
         """A sentence of a length drawn first: mostly short, fewer and fewer up to 23 words; over a quarter beyond, up to 40."""
         short = self.chance(0.73)
-        room = SHORTEST + int(20 * min(self.random(), self.random())) if short else self.between(23, LONGEST)
+        room = (
+            SHORTEST + int(20 * min(self.random(), self.random()))
+            if short
+            else self.between(23, LONGEST)
+        )
         while (phrase := self.sentence(room)) is None or len(phrase) < max(SHORTEST, room - 3):
             pass
         return phrase
@@ -235,19 +313,45 @@ class Author(Chooser):
 
 # the two sentences that explain alignment everywhere, as the grammar builds them
 LECTURE_SENTENCES = tuple(
-    Pair(source, target, line, parse_pharaoh(sure)[0], parse_pharaoh(possible)[0], tuple(tags.split()))
+    Pair(
+        source,
+        target,
+        line,
+        parse_pharaoh(sure)[0],
+        parse_pharaoh(possible)[0],
+        tuple(tags.split()),
+    )
     for line, (source, target, sure, possible, tags) in enumerate(WORDS["lecture sentences"], 1)
 )
 
 
-def phrasebook(train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0, to: str = "fr") -> dict[str, list[Pair]]:
+def phrasebook(
+    train: int = 6000, dev: int = 300, test: int = 500, seed: int = 0, to: str = "fr"
+) -> dict[str, list[Pair]]:
     """English pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's; French has the large
     grammar, de, it, es, zh and hi a smaller one that all languages share."""
     sizes = (train, dev, test)
     if languages.check_language(to) != "fr":
-        other, known = languages.Author(seed), [pair.source for pair in languages.lecture_sentences(to)]
+        other, known = (
+            languages.Author(seed),
+            [pair.source for pair in languages.lecture_sentences(to)],
+        )
         return draw_parts(
-            "phrasebook", MOST, sizes, lambda line: languages.translate(other.draw(), to, line), "source", "source", known
+            "phrasebook",
+            MOST,
+            sizes,
+            lambda line: languages.translate(other.draw(), to, line),
+            "source",
+            "source",
+            known,
         )
     author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts("phrasebook", MOST, sizes, lambda line: say.pair(author.draw(), line), "source", "source", known)
+    return draw_parts(
+        "phrasebook",
+        MOST,
+        sizes,
+        lambda line: say.pair(author.draw(), line),
+        "source",
+        "source",
+        known,
+    )

@@ -31,7 +31,10 @@ class Reviewer(Dice):
             sentences.append(self.opinion(good))
         for _ in range(2):
             if self.chance(0.35):
-                sentences.insert(self.between(0, len(sentences)), self.pick((*self.topic["fillers"], *WORDS["small_talk"])))
+                sentences.insert(
+                    self.between(0, len(sentences)),
+                    self.pick((*self.topic["fillers"], *WORDS["small_talk"])),
+                )
         return " ".join(f"{sentence} ." for sentence in dict.fromkeys(sentences))
 
     def opinion(self, good: bool) -> str:
@@ -47,22 +50,46 @@ class Reviewer(Dice):
         """One opinion, `plain` or `reversed` by a word such as "not"; with two-sided words the thing decides: high quality, low price."""
         name = self.pick(WORDS["clauses"])
         rule = WORDS["rules"][name]
-        part = self.pick((*self.topic["parts"], self.topic["name"])) if name in ("part", "verb") else ""
+        part = (
+            self.pick((*self.topic["parts"], self.topic["name"]))
+            if name in ("part", "verb")
+            else ""
+        )
         reverse = self.chance(REVERSED) if rule["plain"] else True
         said = good != reverse
-        be = self.pick(("are", "were") if part.endswith("+") else ("is", "was")) if name == "part" else ""
+        be = (
+            self.pick(("are", "were") if part.endswith("+") else ("is", "was"))
+            if name == "part"
+            else ""
+        )
         word = self.pick(tuple(WORDS[rule["words"][said]]))
         thing = self.pick(WORDS["two_sided"][word][not said]) if name == "two_sided" else ""
         patterns = rule["reversed" if reverse else "plain"]
         pattern = self.pick(patterns) if len(patterns) > 1 else patterns[0]
-        intense = f"{self.pick(WORDS['intense'])} " if "{intense}" in pattern and self.chance(0.35) else ""
+        intense = (
+            f"{self.pick(WORDS['intense'])} "
+            if "{intense}" in pattern and self.chance(0.35)
+            else ""
+        )
         return pattern.format(
-            **{"subject": f"the {part.removesuffix('+')}", "be": be, "word": word, "thing": thing, "intense": intense},
-            **{"name": self.topic["name"], "plain": WORDS["plain"].get(word), "a": "an" if word[0] in "aeiou" else "a"},
+            **{
+                "subject": f"the {part.removesuffix('+')}",
+                "be": be,
+                "word": word,
+                "thing": thing,
+                "intense": intense,
+            },
+            **{
+                "name": self.topic["name"],
+                "plain": WORDS["plain"].get(word),
+                "a": "an" if word[0] in "aeiou" else "a",
+            },
         )
 
 
-def reviews(train: int = 8000, dev: int = 500, test: int = 1000, seed: int = 0) -> dict[str, list[Labeled]]:
+def reviews(
+    train: int = 8000, dev: int = 500, test: int = 1000, seed: int = 0
+) -> dict[str, list[Labeled]]:
     """Opinions labeled positive or negative, half each, with negation and contrast, in three parts that share no text."""
     reviewer = Reviewer(seed)
 

@@ -38,7 +38,11 @@ class Speaker(Dice):
         return Clause(words, {words.index(word): (words.index(near), sense)})
 
     def thing_or_animal(self) -> Clause:
-        animate, thing, tired = self.pick(WORDS["animate"]), self.pick(WORDS["things"]), self.chance(0.5)
+        animate, thing, tired = (
+            self.pick(WORDS["animate"]),
+            self.pick(WORDS["things"]),
+            self.chance(0.5),
+        )
         how = self.pick(WORDS["of_animate" if tired else "of_things"])
         words = self.clause("animate_or_thing", animate=animate, thing=thing, how=how)
         stands_for = animate if tired else thing
@@ -47,8 +51,14 @@ class Speaker(Dice):
     def she_or_he(self) -> Clause:
         names, woman = [self.pick(WORDS["she"]), self.pick(WORDS["he"])], self.chance(0.5)
         first, second = names if self.chance(0.5) else names[::-1]
-        meets, feels, who = self.pick(WORDS["meets"]), self.pick(WORDS["feels"]), "she" if woman else "he"
-        words = self.clause("she_or_he", first=first, second=second, meets=meets, feels=feels, who=who)
+        meets, feels, who = (
+            self.pick(WORDS["meets"]),
+            self.pick(WORDS["feels"]),
+            "she" if woman else "he",
+        )
+        words = self.clause(
+            "she_or_he", first=first, second=second, meets=meets, feels=feels, who=who
+        )
         stands_for = names[not woman]
         return Clause(words, {words.index(who): (words.index(stands_for), stands_for)})
 
@@ -67,11 +77,17 @@ class Speaker(Dice):
             words += clause.words
         every = range(len(words))
         return Sentence(
-            tuple(words), tuple(tags.get(n, PLAIN) for n in every), line, None, tuple(refers.get(n, -1) for n in every)
+            tuple(words),
+            tuple(tags.get(n, PLAIN) for n in every),
+            line,
+            None,
+            tuple(refers.get(n, -1) for n in every),
         )
 
 
-def senses(train: int = 4000, dev: int = 200, test: int = 500, seed: int = 0) -> dict[str, list[Sentence]]:
+def senses(
+    train: int = 4000, dev: int = 200, test: int = 500, seed: int = 0
+) -> dict[str, list[Sentence]]:
     """Sentences with words of two senses (bank, bat, spring …) and pronouns (it, she, he), tagged by what they mean there."""
     speaker = Speaker(seed)
     return draw_parts("senses", MOST, (train, dev, test), speaker.sentence, "words", "words")

@@ -50,7 +50,9 @@ class Thing(NamedTuple):
 @lru_cache(maxsize=1024)
 def outline(shape: str, side: int) -> NDArray[np.bool_]:
     """The pixels of a shape in a square of that side: those whose middle is inside, by whole numbers alone."""
-    middles = 1000 * (2 * np.arange(side, dtype=np.int64) - side + 1)  # from -1000 to 1000, times the side
+    middles = 1000 * (
+        2 * np.arange(side, dtype=np.int64) - side + 1
+    )  # from -1000 to 1000, times the side
     u, v = middles[None, :], middles[:, None]
     corners = [(x * side, y * side) for x, y in WORDS["shapes"][shape]]
     if not corners:
@@ -77,7 +79,9 @@ def relation(one: Thing, other: Thing, size: int) -> str | None:
     dy = 2 * (one.y - other.y) + one.side - other.side
     if abs(abs(dx) - abs(dy)) < size // 4 or max(abs(dx), abs(dy)) < size // 3:
         return None
-    return str(WORDS["relations"][dx > 0] if abs(dx) > abs(dy) else WORDS["relations"][2 + (dy > 0)])
+    return str(
+        WORDS["relations"][dx > 0] if abs(dx) > abs(dy) else WORDS["relations"][2 + (dy > 0)]
+    )
 
 
 def rainbow(things: tuple[Thing, ...]) -> list[Thing]:
@@ -110,7 +114,10 @@ class Painter(Dice):
 
     def all_visible(self, things: tuple[Thing, ...], size: int) -> bool:
         shown = np.bincount(owners(things, size).ravel(), minlength=len(things) + 1)
-        return all(100 * shown[n] >= VISIBLE * outline(one.shape, one.side).sum() for n, one in enumerate(things, 1))
+        return all(
+            100 * shown[n] >= VISIBLE * outline(one.shape, one.side).sum()
+            for n, one in enumerate(things, 1)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +143,17 @@ class Drawing(Picture):
 
         things = self.things()
         count = 3 * self.side**2
-        bits = np.random.PCG64(self.number)  # its raw stream never changes, unlike that of numpy's distributions
+        bits = np.random.PCG64(
+            self.number
+        )  # its raw stream never changes, unlike that of numpy's distributions
         raw = bits.random_raw(count // 8 + 2).astype("<u8").view(np.uint8)
         ground = 30 + int(raw[-1]) % 60
-        colors = np.array([(ground, ground, ground), *(one.shade for one in things)], dtype=np.uint8)
-        image = np.take(colors.T, owners(things, self.side), axis=1) + (raw[:count] % NOISE).reshape(3, self.side, self.side)
+        colors = np.array(
+            [(ground, ground, ground), *(one.shade for one in things)], dtype=np.uint8
+        )
+        image = np.take(colors.T, owners(things, self.side), axis=1) + (
+            raw[:count] % NOISE
+        ).reshape(3, self.side, self.side)
         return resized(torch.from_numpy(image), size) if size else torch.from_numpy(image)
 
 
@@ -153,7 +166,12 @@ def captioned(drawing: Drawing) -> Captioned:
         last = len(caption.split()) - 1
         rows, columns = np.nonzero(outline(one.shape, one.side))
         x0, y0, x1, y1 = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-        places.append(Named((last - 2, last - 1, last), (one.x + int(x0), one.y + int(y0), one.x + int(x1), one.y + int(y1))))
+        places.append(
+            Named(
+                (last - 2, last - 1, last),
+                (one.x + int(x0), one.y + int(y0), one.x + int(x1), one.y + int(y1)),
+            )
+        )
     return Captioned(drawing, (caption,), drawing.line, tuple(places))
 
 
@@ -175,7 +193,9 @@ def asked(drawing: Drawing) -> list[Asked]:
         dice.relation(things, drawing.side),
         dice.existence(things),
     ]
-    return [Asked(drawing, question, answer, drawing.line) for question, answer in filter(None, found)]
+    return [
+        Asked(drawing, question, answer, drawing.line) for question, answer in filter(None, found)
+    ]
 
 
 def asked_openly(drawing: Drawing) -> list[Asked]:
@@ -183,16 +203,28 @@ def asked_openly(drawing: Drawing) -> list[Asked]:
     is seen from another."""
     things, dice, said = drawing.things(), Dice(drawing.number + 2), WORDS["open questions"]
     named, one = rainbow(things)[:2], dice.pick(things)
-    facts = {"caption": captioned(drawing).captions[0], "color": one.color, "object": f"{one.size} {one.shape}"}
+    facts = {
+        "caption": captioned(drawing).captions[0],
+        "color": one.color,
+        "object": f"{one.size} {one.shape}",
+    }
     colors = " and ".join(other.color for other in rainbow(things))
     found = [said["about"], said["object"], said["colors"][len(things) > 1]]
     if len(named) > 1:
         seen, other = named if dice.chance(0.5) else named[::-1]
-        facts |= {"seen": seen.color, "shape": seen.shape, "other": other.color, "other_shape": other.shape}
+        facts |= {
+            "seen": seen.color,
+            "shape": seen.shape,
+            "other": other.color,
+            "other_shape": other.shape,
+        }
         facts["relation"] = str(relation(seen, other, drawing.side))
         found.append(said["relation"])
     facts |= {"colors": colors, "count": said["counts"][len(things) - 1]}
-    return [Asked(drawing, question.format(**facts), answer.format(**facts), drawing.line) for question, answer in found]
+    return [
+        Asked(drawing, question.format(**facts), answer.format(**facts), drawing.line)
+        for question, answer in found
+    ]
 
 
 class Asker(Dice):
@@ -205,7 +237,9 @@ class Asker(Dice):
         if kinds.count(one.shape) == 1:
             return WORDS["questions"]["color"].format(shape=one.shape), one.color
         if sized.count((one.shape, one.large)) == 1:
-            return WORDS["questions"]["sized color"].format(size=one.size, shape=one.shape), one.color
+            return WORDS["questions"]["sized color"].format(
+                size=one.size, shape=one.shape
+            ), one.color
         return None
 
     def shape(self, things: tuple[Thing, ...]) -> tuple[str, str]:
@@ -216,7 +250,9 @@ class Asker(Dice):
         if self.chance(0.5):
             return WORDS["questions"]["count"][0], str(len(things))
         size = self.pick(WORDS["sizes"])
-        return WORDS["questions"]["count"][1].format(size=size), str(sum(one.size == size for one in things))
+        return WORDS["questions"]["count"][1].format(size=size), str(
+            sum(one.size == size for one in things)
+        )
 
     def relation(self, things: tuple[Thing, ...], size: int) -> tuple[str, str] | None:
         """Of the two in the caption, since those are clearly beside or above each other."""
@@ -239,19 +275,25 @@ class Asker(Dice):
             changed = self.pick(("color" if by_color else "size", "shape", "shape"))
             choice = {"color": COLORS, "size": WORDS["sizes"], "shape": SHAPES}[changed]
             words[changed] = self.pick(choice)
-            wanted = f" {words['color']} {words['shape']}" if by_color else f"{words['size']} {words['shape']}"
+            wanted = (
+                f" {words['color']} {words['shape']}"
+                if by_color
+                else f"{words['size']} {words['shape']}"
+            )
             if not any(one.endswith(wanted) if by_color else one == wanted for one in there):
                 break
         words["a"] = "an" if by_color and words["color"][0] in "aeiou" else "a"
         return WORDS["questions"]["is there"][not by_color].format(**words), "yes" if yes else "no"
 
 
-def shapes(train: int = 4000, dev: int = 300, test: int = 300, seed: int = 0, size: int = 64) -> dict[str, list[Drawing]]:
+def shapes(
+    train: int = 4000, dev: int = 300, test: int = 300, seed: int = 0, size: int = 64
+) -> dict[str, list[Drawing]]:
     """Pictures of `size` × `size` pixels in three parts, drawn when they are looked at."""
     if not SMALLEST <= size <= LARGEST:
         raise SaccadeError(
             f"size={size}, expected {SMALLEST} to {LARGEST} pixels for the pictures of 'shapes'; choose one in between"
         )
     dice = Dice(seed)
-    draw = lambda line: Drawing(int(dice.random() * 2**53), size, line)  # noqa: E731
+    draw = lambda line: Drawing(int(dice.random() * 2**53), size, line)
     return draw_parts("shapes", MOST, (train, dev, test), draw, "number", "number")

@@ -25,10 +25,18 @@ Array = NDArray[np.float64]
 def sphere() -> tuple[Array, NDArray[np.int64]]:
     """Points on the unit sphere and triangles between them: an icosahedron, divided."""
     golden = (1 + math.sqrt(5)) / 2
-    points = [np.roll((0.0, a, b * golden), n) for n in range(3) for a in (-1.0, 1.0) for b in (-1.0, 1.0)]
+    points = [
+        np.roll((0.0, a, b * golden), n) for n in range(3) for a in (-1.0, 1.0) for b in (-1.0, 1.0)
+    ]
     corners = range(len(points))
-    near = lambda i, j: math.dist(points[i], points[j]) < 2.1  # noqa: E731
-    faces = [(i, j, k) for i in corners for j in range(i) for k in range(j) if near(i, j) and near(j, k) and near(i, k)]
+    near = lambda i, j: math.dist(points[i], points[j]) < 2.1
+    faces = [
+        (i, j, k)
+        for i in corners
+        for j in range(i)
+        for k in range(j)
+        if near(i, j) and near(j, k) and near(i, k)
+    ]
     for _ in range(FINENESS):
         middles: dict[tuple[int, int], int] = {}
         divided = []
@@ -55,9 +63,13 @@ def draw_surface(dice: Dice, line: int) -> Surface:
     """A bumpy sphere that lies in any direction, and a field of a few waves on it."""
     points, faces = sphere()
     bumps = [(drawn(dice, 3), 0.6 * dice.random() - 0.25) for _ in range(BUMPS)]
-    radius = 1 + np.sum([height * np.exp(4 * (points @ (at / np.linalg.norm(at)) - 1)) for at, height in bumps], 0)
+    radius = 1 + np.sum(
+        [height * np.exp(4 * (points @ (at / np.linalg.norm(at)) - 1)) for at, height in bumps], 0
+    )
     x = radius[:, None] * points
-    waves = [(drawn(dice, 3), 1.5 * drawn(dice, 3), 2 * math.pi * dice.random()) for _ in range(WAVES)]
+    waves = [
+        (drawn(dice, 3), 1.5 * drawn(dice, 3), 2 * math.pi * dice.random()) for _ in range(WAVES)
+    ]
     field = np.sum([np.sin(x @ along + phase)[:, None] * way for way, along, phase in waves], 0)
     turn, _ = np.linalg.qr(drawn(dice, 9).reshape(3, 3))
     turn *= np.linalg.det(turn)  # a rotation, no mirroring
@@ -80,7 +92,9 @@ def amounts(x: Array, faces: NDArray[np.int64], field: Array) -> Array:
     field = field - (field * normal).sum(1, keepdims=True) * normal
     flow, turn = np.zeros((len(faces), 1)), np.zeros((len(faces), 1))
     for corner, opposite in zip(faces.T, (c - b, a - c, b - a), strict=True):
-        rise = np.cross(double, opposite) / size**2  # the gradient of what is 1 at this corner and 0 at the others
+        rise = (
+            np.cross(double, opposite) / size**2
+        )  # the gradient of what is 1 at this corner and 0 at the others
         flow += (field[corner] * rise).sum(1, keepdims=True)
         turn += (np.cross(rise, field[corner]) * double / size).sum(1, keepdims=True)
     total = np.zeros((len(x), 3))
@@ -92,7 +106,10 @@ def amounts(x: Array, faces: NDArray[np.int64], field: Array) -> Array:
 
 def drawn(dice: Dice, count: int) -> Array:
     """Numbers from the normal distribution (Box & Muller 1958)."""
-    pairs = [(math.sqrt(-2 * math.log(1 - dice.random())), 2 * math.pi * dice.random()) for _ in range(count)]
+    pairs = [
+        (math.sqrt(-2 * math.log(1 - dice.random())), 2 * math.pi * dice.random())
+        for _ in range(count)
+    ]
     return np.array([length * math.cos(angle) for length, angle in pairs])
 
 
@@ -101,7 +118,16 @@ def rows(values: NDArray[Any]) -> tuple[Any, ...]:
     return tuple(map(tuple, values.round(6).tolist()))
 
 
-def surfaces(train: int = 100, dev: int = 20, test: int = 50, seed: int = 0) -> dict[str, list[Surface]]:
+def surfaces(
+    train: int = 100, dev: int = 20, test: int = 50, seed: int = 0
+) -> dict[str, list[Surface]]:
     """Bumpy spheres with a vector field, in frames drawn for each vertex; the label of a vertex is where the field around it flows."""
     dice = Dice(seed)
-    return draw_parts("surfaces", MOST, (train, dev, test), lambda line: draw_surface(dice, line), "source", "source")
+    return draw_parts(
+        "surfaces",
+        MOST,
+        (train, dev, test),
+        lambda line: draw_surface(dice, line),
+        "source",
+        "source",
+    )

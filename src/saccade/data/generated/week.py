@@ -22,9 +22,13 @@ class Forecaster(Dice):
         weather = [self.pick(WORDS["weather"]) for _ in order]
         after = [(day + 1) % len(order) for day in order]
         words = tuple(f"{weather[day]}-{WORDS['days'][day]}" for day in order)
-        return Sentence(words, tuple(weather[day] for day in after), line, None, tuple(map(order.index, after)))
+        return Sentence(
+            words, tuple(weather[day] for day in after), line, None, tuple(map(order.index, after))
+        )
 
 
-def week(train: int = 4000, dev: int = 200, test: int = 500, seed: int = 0) -> dict[str, list[Sentence]]:
+def week(
+    train: int = 4000, dev: int = 200, test: int = 500, seed: int = 0
+) -> dict[str, list[Sentence]]:
     """The weather of seven days in any order, each tagged with that of the day after: attention to the most similar word fails."""
     return draw_parts("week", MOST, (train, dev, test), Forecaster(seed).sentence, "words", "words")

@@ -37,7 +37,9 @@ def gru_step(x: Tensor, inner: Tensor, state: Tensor) -> tuple[Tensor, Kept]:
 def gru_step_back(slope: Tensor, kept: Kept) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, of what the state gives the gates, and of the state itself."""
     if slope.is_cuda:
-        found: tuple[Tensor, ...] = torch.ops.aten._thnn_fused_gru_cell_backward(slope, kept[0], False)
+        found: tuple[Tensor, ...] = torch.ops.aten._thnn_fused_gru_cell_backward(
+            slope, kept[0], False
+        )
         return found[0], found[1], found[2]
     reset, update, new, inner, state = kept
     of_new = slope * (1 - update) * (1 - new * new)
@@ -74,7 +76,9 @@ class AttendingGru(torch.autograd.Function):
             weights.append(score.view(batch, positions).softmax(-1))
             contexts.append(torch.bmm(weights[-1].unsqueeze(1), value).squeeze(1))
             seen = contexts[-1] if read is None else contexts[-1] * read[t]
-            after, kept = gru_step(torch.addmm(projected, seen, w_c.t()), both[:, width:], states[-1])
+            after, kept = gru_step(
+                torch.addmm(projected, seen, w_c.t()), both[:, width:], states[-1]
+            )
             states.append(after)
             kepts.append(kept)
         ctx.fits, ctx.kepts, ctx.read = fits, kepts, read
@@ -87,13 +91,24 @@ class AttendingGru(torch.autograd.Function):
     def backward(ctx: Any, of_states: Tensor, of_contexts: Tensor) -> tuple[Tensor | None, ...]:
         states, contexts, weights, value, v, joint, w_c = ctx.saved_tensors
         steps, width = len(contexts), len(v)
-        slope, of_key, of_v = torch.zeros_like(states[0]), torch.zeros_like(ctx.fits[0]), torch.zeros_like(v)
+        slope, of_key, of_v = (
+            torch.zeros_like(states[0]),
+            torch.zeros_like(ctx.fits[0]),
+            torch.zeros_like(v),
+        )
         of_gates, of_both = list[Tensor](), states.new_empty(steps, len(slope), joint.shape[1])
-        of_seen = torch.empty_like(contexts)  # what each context gets from the output and from its step
+        of_seen = torch.empty_like(
+            contexts
+        )  # what each context gets from the output and from its step
         for t in reversed(range(steps)):
             gates, inner, before = gru_step_back(slope + of_states[t], ctx.kepts[t])
             of_gates.append(gates)
-            torch.addmm(of_contexts[t], gates if ctx.read is None else gates * ctx.read[t], w_c, out=of_seen[t])
+            torch.addmm(
+                of_contexts[t],
+                gates if ctx.read is None else gates * ctx.read[t],
+                w_c,
+                out=of_seen[t],
+            )
             of_weights = torch.bmm(value, of_seen[t].unsqueeze(-1)).squeeze(-1)
             of_score = torch._softmax_backward_data(of_weights, weights[:, t], -1, value.dtype)
             of_v.addmv_(ctx.fits[t].view(-1, width).t(), of_score.reshape(-1))
@@ -105,7 +120,10 @@ class AttendingGru(torch.autograd.Function):
         flat, of_x = of_both.flatten(0, 1), torch.stack(of_gates[::-1])
         of_value = torch.bmm(weights.transpose(1, 2), of_seen.transpose(0, 1))
         seen = contexts if ctx.read is None else contexts * ctx.read
-        of_joint, of_w_c = states[:-1].flatten(0, 1).t() @ flat, of_x.flatten(0, 1).t() @ seen.flatten(0, 1)
+        of_joint, of_w_c = (
+            states[:-1].flatten(0, 1).t() @ flat,
+            of_x.flatten(0, 1).t() @ seen.flatten(0, 1),
+        )
         return of_x, slope, of_key, of_value, None, of_v, of_joint, flat.sum(0), of_w_c, None
 
 
@@ -114,10 +132,24 @@ def is_plain(reader: Reader, rnn: Recurrence) -> bool:
     score, normalize = reader.mechanism.score, reader.mechanism.normalize
     if type(reader) is not Reader or type(rnn) is not Recurrence:
         return False
-    looked_at = reader.tape is not None or auxiliary_losses.asks_weights() or reader._forward_hooks or reader._forward_pre_hooks
-    if looked_at or type(score) is not Additive or {"query", "key", "compare"} & vars(score).keys() or len(score.v) != 1:
+    looked_at = (
+        reader.tape is not None
+        or auxiliary_losses.asks_weights()
+        or reader._forward_hooks
+        or reader._forward_pre_hooks
+    )
+    if (
+        looked_at
+        or type(score) is not Additive
+        or {"query", "key", "compare"} & vars(score).keys()
+        or len(score.v) != 1
+    ):
         return False
-    whole = unchanged(normalize, Softmax) and isinstance(reader.project, nn.Identity) and reader.window is None
+    whole = (
+        unchanged(normalize, Softmax)
+        and isinstance(reader.project, nn.Identity)
+        and reader.window is None
+    )
     return whole and rnn.cell is Gru and rnn.depth == 1 and not torch.compiler.is_compiling()
 
 
@@ -127,12 +159,20 @@ def run_steps(
     """The states and contexts of all steps, B T H and B T M, from projected inputs and from a state with a prepared memory; `read`
     (B T 1) is 0 where a state does not read its context."""
     score: Any = reader.mechanism.score
-    allowed, key, value = state.readable.allowed().flatten(1), state.key.squeeze(1), state.value.squeeze(1)
-    added = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(~allowed, torch.finfo(key.dtype).min)
+    allowed, key, value = (
+        state.readable.allowed().flatten(1),
+        state.key.squeeze(1),
+        state.value.squeeze(1),
+    )
+    added = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(
+        ~allowed, torch.finfo(key.dtype).min
+    )
     value = value * allowed.any(-1).view(-1, 1, 1)  # who may look nowhere sees zeros
     joint = torch.cat([score.w_q[0], rnn.parameter("weight_hh_l0").t()], 1)
     bias = torch.cat([torch.zeros_like(score.v[0]), rnn.parameter("bias_hh_l0")])
-    w_c = rnn.parameter("weight_ih_l0")[:, -value.shape[-1] :]  # the context is the last part of an input
+    w_c = rnn.parameter("weight_ih_l0")[
+        :, -value.shape[-1] :
+    ]  # the context is the last part of an input
     given = (
         projected.transpose(0, 1),
         state.carried[0][:, 0],
@@ -154,7 +194,9 @@ def run_steps(
     return found[0].transpose(0, 1), found[1].transpose(0, 1)
 
 
-def run_by_kernels(given: tuple[Tensor, ...], read: Tensor | None, kind: torch.dtype) -> tuple[Tensor, Tensor] | None:
+def run_by_kernels(
+    given: tuple[Tensor, ...], read: Tensor | None, kind: torch.dtype
+) -> tuple[Tensor, Tensor] | None:
     """States and contexts with products in `kind`, or None where Triton's kernels do not run, or operations are counted, which they hide."""
     if not available(given[0].device) or torch._C._len_torch_dispatch_stack():
         return None

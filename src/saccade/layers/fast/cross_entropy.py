@@ -53,14 +53,23 @@ class NegativeLosses(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore: int, smoothing: float, size: int
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        ignore: int,
+        smoothing: float,
+        size: int,
     ) -> Tensor:
         counted = target != ignore
         made = Chunks(multiplied(x), x, weight, bias, (smoothing, ignore), ctx.needs_input_grad)
         with without_autocast(x.device):
             # one chunk without a `range`, of which a compiled pass would know no other count of rows
             starts = [0] if len(x) <= size else range(0, len(x), size)
-            parts = [made.add(start, min(start + size, len(x)), target, counted) for start in starts]
+            parts = [
+                made.add(start, min(start + size, len(x)), target, counted) for start in starts
+            ]
         ctx.kinds = x.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(counted, *made.gradients)
         return -torch.cat(parts).masked_fill(~counted, 0.0)
@@ -72,7 +81,10 @@ class NegativeLosses(torch.autograd.Function):
         first = grad.gather(0, counted.int().argmax(0, keepdim=True))
         torch._assert_async(((grad == first) | ~counted | grad.isnan()).all(), UNEVEN)
         scale = -first
-        found = [None if one is None else (one * scale).to(kind) for one, kind in zip(gradients, ctx.kinds, strict=True)]
+        found = [
+            None if one is None else (one * scale).to(kind)
+            for one, kind in zip(gradients, ctx.kinds, strict=True)
+        ]
         return *found, None, None, None, None
 
 
@@ -80,15 +92,27 @@ class Chunks:
     """Adds up the gradients of x, W and b, where they are wanted."""
 
     def __init__(
-        self, kind: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None, loss: tuple[float, int], wanted: tuple[bool, ...]
+        self,
+        kind: torch.dtype,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        loss: tuple[float, int],
+        wanted: tuple[bool, ...],
     ) -> None:
         """`loss`: its smoothing, and the target that it ignores."""
-        self.x, self.weight, (self.smoothing, self.ignore) = x.to(kind), weight.to(kind), loss  # cast once, not once per chunk
+        self.x, self.weight, (self.smoothing, self.ignore) = (
+            x.to(kind),
+            weight.to(kind),
+            loss,
+        )  # cast once, not once per chunk
         self.bias = None if bias is None else bias.to(kind)
         self.wide = torch.promote_types(kind, torch.float32)
         self.of_x = torch.empty_like(self.x) if wanted[0] else None
         self.of_weight = torch.zeros_like(weight, dtype=self.wide) if wanted[1] else None
-        self.of_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and wanted[2] else None
+        self.of_bias = (
+            torch.zeros_like(bias, dtype=self.wide) if bias is not None and wanted[2] else None
+        )
         self.by_kernel = kind != torch.float64 and any(wanted[:3]) and kernels.available(x.device)
 
     @property
@@ -99,7 +123,11 @@ class Chunks:
         """The losses of some rows, (1 − ε) · −log p of the target + ε · the mean of −log p, and what they give the gradients."""
         x, hidden, share = self.x[start:end], ~counted[start:end].unsqueeze(1), self.smoothing
         logits = F.linear(x, self.weight, self.bias)
-        by_kernel = kernels.losses_and_slopes(logits, target[start:end], self.ignore, share) if self.by_kernel else None
+        by_kernel = (
+            kernels.losses_and_slopes(logits, target[start:end], self.ignore, share)
+            if self.by_kernel
+            else None
+        )
         if by_kernel is not None:
             self.gather(start, end, logits, x, hidden)
             return by_kernel
@@ -113,7 +141,11 @@ class Chunks:
             return losses
         # of a logit: p − ε / V, and 1 − ε less at the target, where p may be so near to 1 that 16 bits cannot hold the difference
         even = share / self.weight.shape[0]
-        slope = (found.exp_() - even).to(x.dtype) if share or torch.compiler.is_compiling() else exponential(found, logits)
+        slope = (
+            (found.exp_() - even).to(x.dtype)
+            if share or torch.compiler.is_compiling()
+            else exponential(found, logits)
+        )
         slope.scatter_(1, at, (there.exp() - (1 - share) - even).to(x.dtype))
         self.gather(start, end, slope, x, hidden)
         return losses
@@ -133,8 +165,12 @@ def exponential(x: Tensor, out: Tensor) -> Tensor:
     return x.exp_() if out.dtype == x.dtype else torch.exp(x, out=out)
 
 
-def negative_losses(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore: int, smoothing: float) -> Tensor:
+def negative_losses(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore: int, smoothing: float
+) -> Tensor:
     """−cross-entropy of softmax(W x + b) for each target (0 for those to `ignore`); x: … D, targets: …"""
     size = rows_at_once(weight.shape[0], x.device)
-    found: Tensor = NegativeLosses.apply(x.flatten(0, -2), weight, bias, target.flatten(), ignore, smoothing, size)
+    found: Tensor = NegativeLosses.apply(
+        x.flatten(0, -2), weight, bias, target.flatten(), ignore, smoothing, size
+    )
     return found.view(target.shape)

@@ -16,7 +16,14 @@ from ...core.kernels import INSTALLED
 from .attending_gru import AttendingGru
 
 if INSTALLED:  # nobody calls what is below without Triton
-    from ...core.kernels.gru_attention import WIDEST, advance, advance_back, attend, attend_back, differentiate_keys
+    from ...core.kernels.gru_attention import (
+        WIDEST,
+        advance,
+        advance_back,
+        attend,
+        attend_back,
+        differentiate_keys,
+    )
 
 Kind = tuple[Any, ...]
 failed: set[Kind] = set()  # whose kernels did not compile
@@ -29,10 +36,16 @@ def kind_of(x: Tensor, key: Tensor, value: Tensor) -> Kind:
 
 def can_run(x: Tensor, key: Tensor, value: Tensor) -> bool:
     small = max(key.shape[2], value.shape[2]) <= WIDEST
-    return small and min(x.numel(), key.numel(), value.numel()) > 0 and kind_of(x, key, value) not in failed
+    return (
+        small
+        and min(x.numel(), key.numel(), value.numel()) > 0
+        and kind_of(x, key, value) not in failed
+    )
 
 
-def run(given: tuple[Tensor, ...], read: Tensor | None, kind: torch.dtype) -> tuple[Tensor, Tensor] | None:
+def run(
+    given: tuple[Tensor, ...], read: Tensor | None, kind: torch.dtype
+) -> tuple[Tensor, Tensor] | None:
     """States and contexts of what AttendingGru is given, with products in `kind`; None where its kernels do not run."""
     x, state, key, value, *rest = given
     key, value = key.to(kind).contiguous(), value.to(kind).contiguous()
@@ -51,7 +64,10 @@ def run(given: tuple[Tensor, ...], read: Tensor | None, kind: torch.dtype) -> tu
 
 def give_up(kind: Kind, error: CannotCompile) -> None:
     failed.add(kind)
-    warnings.warn(f"a kernel of the attending GRU does not compile here ({error}); continuing without", stacklevel=2)
+    warnings.warn(
+        f"a kernel of the attending GRU does not compile here ({error}); continuing without",
+        stacklevel=2,
+    )
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -78,19 +94,36 @@ class FusedAttendingGru(torch.autograd.Function):
         x, state, key, value, added, v, joint, bias, w_c, read = given
         (steps, batch, gated), (hidden, wide), kind = x.shape, joint.shape, key.dtype
         both, gates = state.new_empty(steps, batch, wide), state.new_empty(steps, batch, gated)
-        states, contexts = state.new_empty(steps + 1, batch, hidden), state.new_empty(steps, batch, value.shape[2])
+        states, contexts = (
+            state.new_empty(steps + 1, batch, hidden),
+            state.new_empty(steps, batch, value.shape[2]),
+        )
         weights = state.new_empty(steps, batch, key.shape[1])
         lows = states if kind == states.dtype else torch.empty_like(states, dtype=kind)
         states[0] = lows[0] = state
-        apart = kind != contexts.dtype or read is not None  # a state does not see what the output does
+        apart = (
+            kind != contexts.dtype or read is not None
+        )  # a state does not see what the output does
         seen = torch.empty_like(contexts, dtype=kind) if apart else contexts
-        of_step = zip(each(x, steps), both, gates, weights, contexts, seen, each(read, steps), strict=True)
+        of_step = zip(
+            each(x, steps), both, gates, weights, contexts, seen, each(read, steps), strict=True
+        )
         by_state, by_context = joint.to(kind), w_c.to(kind).t()
         for t, (projected, asks, gate, weight, context, sees, reads) in enumerate(of_step):
             multiply(lows[t], by_state, asks)
-            attend(asks, bias, key, value, added, v, reads, weight, context, sees if apart else None)
+            attend(
+                asks, bias, key, value, added, v, reads, weight, context, sees if apart else None
+            )
             multiply(sees, by_context, gate)
-            advance(projected, asks, bias, gate, states[t], states[t + 1], None if lows is states else lows[t + 1])
+            advance(
+                projected,
+                asks,
+                bias,
+                gate,
+                states[t],
+                states[t + 1],
+                None if lows is states else lows[t + 1],
+            )
         kept = (both, gates, states, lows, contexts, seen, weights, by_state, by_context)
         ctx.save_for_backward(*given, *kept)
         return states[1:], contexts
@@ -107,7 +140,10 @@ class FusedAttendingGru(torch.autograd.Function):
             again = [one.detach().float().contiguous().requires_grad_() for one in given[:9]]
             found = AttendingGru.apply(*again, given[9])
         gradients = torch.autograd.grad(found, again, (of_states, of_contexts), allow_unused=True)
-        return *(None if one is None else one.to(was.dtype) for one, was in zip(gradients, given, strict=False)), None
+        return *(
+            None if one is None else one.to(was.dtype)
+            for one, was in zip(gradients, given, strict=False)
+        ), None
 
 
 def differentiate(
@@ -121,7 +157,9 @@ def differentiate(
     slope, direct = torch.zeros_like(state), torch.zeros_like(state)
     of_outputs, of_found, reads = (each(one, steps) for one in (of_states, of_contexts, read))
     for t in reversed(range(steps)):
-        advance_back(slope, direct, of_outputs[t], gates[t], both[t], bias, states[t], of_x[t], of_both[t])
+        advance_back(
+            slope, direct, of_outputs[t], gates[t], both[t], bias, states[t], of_x[t], of_both[t]
+        )
         multiply(of_x[t], by_context.t(), pulled)
         kept_of_it = (contexts[t], reads[t], both[t], bias, key, value, v, weights[t])
         attend_back(pulled, of_found[t], *kept_of_it, of_seen[t], of_score[t], of_both[t])
@@ -132,4 +170,15 @@ def differentiate(
     of_joint = multiply(lows[:-1].flatten(0, 1).t(), flat, torch.empty_like(joint))
     of_w_c = multiply(flat_x.t(), seen.flatten(0, 1), torch.empty_like(w_c))
     of_bias = flat.sum(0, dtype=bias.dtype)
-    return of_x.to(x.dtype), slope + direct, of_key, of_value, None, of_v, of_joint, of_bias, of_w_c, None
+    return (
+        of_x.to(x.dtype),
+        slope + direct,
+        of_key,
+        of_value,
+        None,
+        of_v,
+        of_joint,
+        of_bias,
+        of_w_c,
+        None,
+    )

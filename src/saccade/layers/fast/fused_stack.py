@@ -53,15 +53,24 @@ class Part(NamedTuple):
 PLAIN = (Block, PreNorm, LayerNorm, RMSNorm, Dropout, MLP, Gelu, Relu, Swish, nn.Linear)
 SKIPPED: dict[type[nn.Module], dict[str, Any]] = {kind: {"forward": kind.forward} for kind in PLAIN}
 SKIPPED[Block]["after_mixer"] = Block.after_mixer
-SKIPPED[MultiHeadAttention] = {name: getattr(MultiHeadAttention, name) for name in ("mix", "read", "answer", "prepare")}
+SKIPPED[MultiHeadAttention] = {
+    name: getattr(MultiHeadAttention, name) for name in ("mix", "read", "answer", "prepare")
+}
 
 
 def untouched(module: nn.Module | None, kind: type[nn.Module]) -> bool:
     """Whether a module is of this very class, nothing of it was replaced, and nobody listens to it."""
-    if type(module) is not kind or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+    if (
+        type(module) is not kind
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+    ):
         return False
     own = vars(module)
-    return all(name not in own and getattr(kind, name) is method for name, method in SKIPPED[kind].items())
+    return all(
+        name not in own and getattr(kind, name) is method for name, method in SKIPPED[kind].items()
+    )
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -77,7 +86,10 @@ def is_plain_residual(around: nn.Module | None) -> bool:
 def is_plain(stack: Stack) -> bool:
     """Whether every block is a mixer, attention to a memory and a feed-forward part with pre-norm residuals, of which nothing was changed."""
     rounds = ("around_mixer", "around_cross", "around_feedforward")
-    blocks = [untouched(one, Block) and all(is_plain_residual(getattr(one, name)) for name in rounds) for one in stack]
+    blocks = [
+        untouched(one, Block) and all(is_plain_residual(getattr(one, name)) for name in rounds)
+        for one in stack
+    ]
     return all(blocks) and is_norm(stack.norm)
 
 
@@ -92,7 +104,11 @@ def is_plain_mlp(part: nn.Module | None) -> bool:
     if not untouched(part, MLP):
         return False
     assert isinstance(part, MLP)
-    whole = untouched(part.inner, nn.Linear) and untouched(part.outer, nn.Linear) and untouched(part.dropout, Dropout)
+    whole = (
+        untouched(part.inner, nn.Linear)
+        and untouched(part.outer, nn.Linear)
+        and untouched(part.dropout, Dropout)
+    )
     return whole and kind_of(part.activation) is not None
 
 
@@ -104,16 +120,34 @@ def is_plain_attention(part: nn.Module | None) -> bool:
 
 def is_whole(stack: Stack) -> bool:
     """Whether all parts of all blocks are those that have kernels between their products, so that compiling has nothing left to join."""
-    attends = all(is_plain_attention(block.mixer) and (block.cross is None or is_plain_attention(block.cross)) for block in stack)
-    return attends and is_plain(stack) and all(block.feedforward is None or is_plain_mlp(block.feedforward) for block in stack)
+    attends = all(
+        is_plain_attention(block.mixer) and (block.cross is None or is_plain_attention(block.cross))
+        for block in stack
+    )
+    return (
+        attends
+        and is_plain(stack)
+        and all(block.feedforward is None or is_plain_mlp(block.feedforward) for block in stack)
+    )
 
 
 def usable(stack: Stack, x: Tensor) -> bool:
     """Whether a pass of this stack runs here: in training, where kernels run, and where none of them has failed to compile."""
     on_device = x.is_cuda or (interpret and interpreted())
-    if not (on_device and torch.is_grad_enabled() and x.dtype in TYPES and x.shape[-1] <= WIDEST and x.numel()):
+    if not (
+        on_device
+        and torch.is_grad_enabled()
+        and x.dtype in TYPES
+        and x.shape[-1] <= WIDEST
+        and x.numel()
+    ):
         return False
-    if NAME in kernels.failed or _has_any_global_hook() or not available(x.device) or not is_plain(stack):
+    if (
+        NAME in kernels.failed
+        or _has_any_global_hook()
+        or not available(x.device)
+        or not is_plain(stack)
+    ):
         return False
     if may_read():
         which = (x.device, x.dtype, multiplied(x), x.shape[-1], type(stack.norm))
@@ -136,7 +170,9 @@ def rehearse(x: Tensor, stack: Stack) -> None:
     mlp, norm, calls = block.feedforward, norm_of(stack.norm), list[Callable[[], Any]]()
     if isinstance(mlp, MLP) and is_plain_mlp(mlp):
         hidden, bias = x.detach().new_zeros(4, mlp.inner.out_features, dtype=kind), mlp.outer.bias
-        calls += activations.trials(hidden, mlp.inner.bias, kind_of(mlp.activation) or 0, dropped(mlp.dropout))
+        calls += activations.trials(
+            hidden, mlp.inner.bias, kind_of(mlp.activation) or 0, dropped(mlp.dropout)
+        )
     zeros = x.detach().new_zeros(4, x.shape[-1])
     calls += sums.trials(zeros, kind, bias, norm, dropped(block.around_mixer.dropout))
 
@@ -170,16 +206,43 @@ class Seeds:
 
 
 def parts_of(
-    block: Block, seeds: Seeds, mask: Mask | None, memory: Tensor | None, memory_mask: Mask | None, positions: Positions | None
+    block: Block,
+    seeds: Seeds,
+    mask: Mask | None,
+    memory: Tensor | None,
+    memory_mask: Mask | None,
+    positions: Positions | None,
 ) -> list[Part]:
     """The parts of a block in their order."""
     mixer, cross, feedforward = block.mixer, block.cross, block.feedforward
-    attends, reads, is_mlp = is_plain_attention(mixer), is_plain_attention(cross), is_plain_mlp(feedforward)
-    found = [Part(block.around_mixer, lambda y: self_attention(mixer, attends, y, mask, positions), attends)]  # type: ignore[arg-type]
+    attends, reads, is_mlp = (
+        is_plain_attention(mixer),
+        is_plain_attention(cross),
+        is_plain_mlp(feedforward),
+    )
+    found = [
+        Part(
+            block.around_mixer,
+            lambda y: self_attention(mixer, attends, y, mask, positions),
+            attends,
+        )
+    ]  # type: ignore[arg-type]
     if block.around_cross is not None and memory is not None:
-        found.append(Part(block.around_cross, lambda y: cross_attention(cross, reads, y, memory, memory_mask), reads))  # type: ignore[arg-type]
+        found.append(
+            Part(
+                block.around_cross,
+                lambda y: cross_attention(cross, reads, y, memory, memory_mask),
+                reads,
+            )
+        )  # type: ignore[arg-type]
     if block.around_feedforward is not None:
-        found.append(Part(block.around_feedforward, lambda y: feed_forward(feedforward, is_mlp, y, seeds), is_mlp))  # type: ignore[arg-type]
+        found.append(
+            Part(
+                block.around_feedforward,
+                lambda y: feed_forward(feedforward, is_mlp, y, seeds),
+                is_mlp,
+            )
+        )  # type: ignore[arg-type]
     return found
 
 
@@ -191,7 +254,9 @@ def self_attention(
     return last_product(mixer.out, mixer.heads_of(y, mask, positions))
 
 
-def cross_attention(cross: Any, plain: bool, y: Tensor, memory: Tensor, mask: Mask | None) -> tuple[Tensor, Tensor | None]:
+def cross_attention(
+    cross: Any, plain: bool, y: Tensor, memory: Tensor, mask: Mask | None
+) -> tuple[Tensor, Tensor | None]:
     ready = cross.prepare(memory)
     if not plain:
         return cross.read(y, ready, mask), None
@@ -216,20 +281,31 @@ def last_product(layer: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def run(
-    stack: Stack, x: Tensor, mask: Mask | None, memory: Tensor | None, memory_mask: Mask | None, positions: Positions | None
+    stack: Stack,
+    x: Tensor,
+    mask: Mask | None,
+    memory: Tensor | None,
+    memory_mask: Mask | None,
+    positions: Positions | None,
 ) -> Tensor:
     """What `Stack.forward` computes."""
     from ...core.kernels.add_norm import Stream, add_norm
 
     kind, seeds, stream = multiplied(x), Seeds(stack, x.device), Stream(x, x)
-    if memory is not None and memory.dim() == 3:  # once for all blocks, unless each has its own mix of several
+    if (
+        memory is not None and memory.dim() == 3
+    ):  # once for all blocks, unless each has its own mix of several
         memory = memory.to(kind)
     part: Tensor | None = None  # of which the sum with x is still to be made
     bias, dropout = None, seeds.none
     for n, block in enumerate(stack):
-        for around, read, plain in parts_of(block, seeds, mask, stack.memory_at(n, memory), memory_mask, positions):
+        for around, read, plain in parts_of(
+            block, seeds, mask, stack.memory_at(n, memory), memory_mask, positions
+        ):
             dtype = kind if plain else x.dtype
-            if part is None and torch.compiler.is_compiling():  # which joins it with what comes before
+            if (
+                part is None and torch.compiler.is_compiling()
+            ):  # which joins it with what comes before
                 normed = around.norm(x).to(dtype)
             else:
                 stream, normed = add_norm(stream, part, bias, norm_of(around.norm), dropout, dtype)

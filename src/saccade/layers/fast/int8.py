@@ -39,7 +39,9 @@ class Int8Linear(nn.Module):
         """Several layers of one input as one, whose outputs follow one another."""
         integers, factors, biases = zip(*(one.unpacked() for one in layers), strict=True)
         none = all(one is None for one in biases)
-        filled = [torch.zeros(len(f)) if b is None else b for b, f in zip(biases, factors, strict=True)]
+        filled = [
+            torch.zeros(len(f)) if b is None else b for b, f in zip(biases, factors, strict=True)
+        ]
         return cls(torch.cat(integers), torch.cat(factors), None if none else torch.cat(filled))
 
     def unpacked(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -66,7 +68,9 @@ def packed(integers: Tensor, factors: Tensor, bias: Tensor | None) -> object:
     """The weights as PyTorch's kernels want them."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # these tensors are to leave PyTorch some day; until then they are the only way in
+            warnings.simplefilter(
+                "ignore"
+            )  # these tensors are to leave PyTorch some day; until then they are the only way in
             zero = torch.zeros(len(factors), dtype=torch.int64)
             weight = torch._make_per_channel_quantized_tensor(integers, factors.double(), zero, 0)
         return torch.ops.quantized.linear_prepack(weight, bias)
@@ -92,12 +96,16 @@ class Int8Head(LinearHead):
 def to_int8(model: nn.Module) -> nn.Module:
     """A copy of a model on a CPU whose attention, feed-forward parts and head are in 8 bits; what else has a matrix stays as it is."""
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
-        raise SaccadeError("int8 runs on a CPU, got a model on another device; load it with device cpu, or choose bf16")
+        raise SaccadeError(
+            "int8 runs on a CPU, got a model on another device; load it with device cpu, or choose bf16"
+        )
     made = copy.deepcopy(model)
     for part in list(made.modules()):
         for name, child in list(part.named_children()):
             if type(child) is nn.Linear and isinstance(part, MultiHeadAttention | MLP | Gated):
                 setattr(part, name, Int8Linear.of(child.weight, child.bias))
-            elif type(child) is LinearHead and (child._tied[0] is None or type(child._tied[0]) is Tokens):
+            elif type(child) is LinearHead and (
+                child._tied[0] is None or type(child._tied[0]) is Tokens
+            ):
                 setattr(part, name, Int8Head(child))
     return made.eval()

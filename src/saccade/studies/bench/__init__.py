@@ -29,7 +29,9 @@ def module_of(kind: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise SaccadeError(f"expected a measurement of {kind}, and this installation has none; choose another") from None
+        raise SaccadeError(
+            f"expected a measurement of {kind}, and this installation has none; choose another"
+        ) from None
 
 
 def plan_of(kind: str, scale: str, device: torch.device) -> "Plan":
@@ -51,7 +53,8 @@ def rows_of_engines(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"case": case}
         mine = [engine for engine in values if engine.startswith("saccade")]
         best, peer = (
-            max(some, key=values.__getitem__, default=None) for some in (mine, [one for one in values if one not in mine])
+            max(some, key=values.__getitem__, default=None)
+            for some in (mine, [one for one in values if one not in mine])
         )
         if best is not None:
             row |= {"ours": best, "milliseconds": round(1000 / values[best], 3)}
@@ -59,10 +62,13 @@ def rows_of_engines(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             row |= {"peer": peer, "peer_milliseconds": round(1000 / values[peer], 3)}
         if best is not None and peer is not None:
             row["ratio"] = round(values[peer] / values[best], 3)
-            least = [min(work[one] for one in work if (one in mine) is own) for own in (True, False)]
+            least = [
+                min(work[one] for one in work if (one in mine) is own) for own in (True, False)
+            ]
             row["processor_ratio"] = round(least[0] / least[1], 3)
         every = {
-            engine: {"sentences_per_second": value, "processor_milliseconds": work[engine]} for engine, value in values.items()
+            engine: {"sentences_per_second": value, "processor_milliseconds": work[engine]}
+            for engine, value in values.items()
         }
         rows.append(row | {"all": every})
     return rows

@@ -38,7 +38,9 @@ class Setting:
 
     def case(self, both: bool) -> Case:
         name = f"{self.name}, forward{' + backward' if both else ''}"
-        ours = {"saccade": self.make(lambda q, k, v: attend(q, k, v, self.mechanism, self.mask), both)}
+        ours = {
+            "saccade": self.make(lambda q, k, v: attend(q, k, v, self.mechanism, self.mask), both)
+        }
         peers = {peer: self.make(call, both) for peer, call in self.peers.items()}
         q, k, _ = self.inputs()
         return Case(
@@ -52,7 +54,9 @@ class Setting:
     def inputs(self) -> list[Tensor]:
         device, dtype = device_and_type()
         torch.manual_seed(0)
-        return [torch.randn(self.size, device=device, dtype=dtype, requires_grad=True) for _ in range(3)]
+        return [
+            torch.randn(self.size, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
+        ]
 
     def make(self, call: Callable[..., Tensor], both: bool) -> Make:
         def build() -> Callable[[], Any]:
@@ -78,7 +82,9 @@ def sdpa(**how: Any) -> Callable[..., Tensor]:
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **how)
 
 
-def flex(length: int, score_mod: Any = None, mask_mod: Any = None) -> dict[str, Callable[..., Tensor]]:
+def flex(
+    length: int, score_mod: Any = None, mask_mod: Any = None
+) -> dict[str, Callable[..., Tensor]]:
     """FlexAttention, which is a kernel on a GPU alone."""
     device, _ = device_and_type()
     if device.type == "cpu":
@@ -86,8 +92,14 @@ def flex(length: int, score_mod: Any = None, mask_mod: Any = None) -> dict[str, 
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     compiled: Any = torch.compile(flex_attention)
-    block = None if mask_mod is None else create_block_mask(mask_mod, None, None, length, length, device)
-    return {"FlexAttention": lambda q, k, v: compiled(q, k, v, score_mod=score_mod, block_mask=block)}
+    block = (
+        None
+        if mask_mod is None
+        else create_block_mask(mask_mod, None, None, length, length, device)
+    )
+    return {
+        "FlexAttention": lambda q, k, v: compiled(q, k, v, score_mod=score_mod, block_mask=block)
+    }
 
 
 class Rows(list[Setting]):
@@ -99,24 +111,64 @@ class Rows(list[Setting]):
         self.batch, self.heads, self.length, self.width = self.size
         self.device, self.dtype = device_and_type()
         self.all, self.half = self.length**2, self.length**2 / 2
-        for fill in (self.add_plain, self.add_positions, self.add_normalizers, self.add_masks, self.add_kernels):
+        for fill in (
+            self.add_plain,
+            self.add_positions,
+            self.add_normalizers,
+            self.add_masks,
+            self.add_kernels,
+        ):
             fill()
 
-    def add(self, name: str, mechanism: Mechanism, mask: masks.Mask, peers: Mapping[str, Any], pairs: float, **more: Any) -> None:
+    def add(
+        self,
+        name: str,
+        mechanism: Mechanism,
+        mask: masks.Mask,
+        peers: Mapping[str, Any],
+        pairs: float,
+        **more: Any,
+    ) -> None:
         mechanism = mechanism.to(self.device, self.dtype)
-        self.append(Setting(name, mechanism, mask, more.pop("size", self.size), peers, pairs, **more))
+        self.append(
+            Setting(name, mechanism, mask, more.pop("size", self.size), peers, pairs, **more)
+        )
 
     def add_plain(self) -> None:
         peer = {"SDPA": sdpa(is_causal=True)}
         if self.scale == "full":
-            self.add("causal, 16 × 1,024", Mechanism(), masks.causal(), peer, 1024**2 / 2, size=(16, 16, 1024, 64))
-            self.add("causal, width 128", Mechanism(), masks.causal(), peer, self.half, size=(4, 16, 4096, 128))
+            self.add(
+                "causal, 16 × 1,024",
+                Mechanism(),
+                masks.causal(),
+                peer,
+                1024**2 / 2,
+                size=(16, 16, 1024, 64),
+            )
+            self.add(
+                "causal, width 128",
+                Mechanism(),
+                masks.causal(),
+                peer,
+                self.half,
+                size=(4, 16, 4096, 128),
+            )
         self.add("causal", Mechanism(), masks.causal(), peer, self.half)
         score = scores.Additive(self.width, self.width, self.width).to(self.device, self.dtype)
         size = (self.batch, 1, self.length, self.width)
-        self.add("additive", Mechanism(score), masks.full(), {"formula": formula(score)}, self.all, tanhs=self.width, size=size)
-        cosine = lambda q, k, v: sdpa()(F.normalize(q, dim=-1) * 10, F.normalize(k, dim=-1), v)  # noqa: E731
-        self.add("cosine", Mechanism(scores.Cosine(self.heads)), masks.full(), {"SDPA": cosine}, self.all)
+        self.add(
+            "additive",
+            Mechanism(score),
+            masks.full(),
+            {"formula": formula(score)},
+            self.all,
+            tanhs=self.width,
+            size=size,
+        )
+        cosine = lambda q, k, v: sdpa()(F.normalize(q, dim=-1) * 10, F.normalize(k, dim=-1), v)
+        self.add(
+            "cosine", Mechanism(scores.Cosine(self.heads)), masks.full(), {"SDPA": cosine}, self.all
+        )
         if "soft-capped" in scores.table.names():
             peers = flex(self.length, lambda s, b, h, i, j: CAP * torch.tanh(s / CAP))
             score_of: Any = scores.table["soft-capped"]
@@ -126,20 +178,41 @@ class Rows(list[Setting]):
         self.add("Shaw", Mechanism(position=positions.Shaw(self.width)), masks.full(), {}, self.all)
         table = positions.T5Buckets(self.heads).to(self.device, self.dtype)
         line = positions.Positions.line(self.length, self.length, self.device)
-        biased = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, table.bias(q, line, 1.0))  # noqa: E731
+        biased = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, table.bias(q, line, 1.0))
         by_pairs = flex(self.length, lambda s, b, h, i, j: s + table.bias_at(h, i, j))
-        self.add("T5", Mechanism(position=table), masks.full(), {"SDPA and a bias": biased, **by_pairs}, self.all)
-        slopes, at = positions.Alibi(self.heads).to(self.device).slopes, torch.arange(self.length, device=self.device)
+        self.add(
+            "T5",
+            Mechanism(position=table),
+            masks.full(),
+            {"SDPA and a bias": biased, **by_pairs},
+            self.all,
+        )
+        slopes, at = (
+            positions.Alibi(self.heads).to(self.device).slopes,
+            torch.arange(self.length, device=self.device),
+        )
         far = (at[:, None] - at).float()
-        bias = torch.where(far >= 0, -slopes[:, None, None] * far, float("-inf")).to(self.dtype)[None]
-        sloping = flex(self.length, lambda s, b, h, i, j: s - slopes[h] * (i - j), lambda b, h, i, j: i >= j)
+        bias = torch.where(far >= 0, -slopes[:, None, None] * far, float("-inf")).to(self.dtype)[
+            None
+        ]
+        sloping = flex(
+            self.length, lambda s, b, h, i, j: s - slopes[h] * (i - j), lambda b, h, i, j: i >= j
+        )
         peers = {"SDPA and a bias": sdpa(attn_mask=bias), **sloping}
-        self.add("ALiBi, causal", Mechanism(position=positions.Alibi(self.heads)), masks.causal(), peers, self.half)
+        self.add(
+            "ALiBi, causal",
+            Mechanism(position=positions.Alibi(self.heads)),
+            masks.causal(),
+            peers,
+            self.half,
+        )
 
     def add_normalizers(self) -> None:
         for name in ("sparsemax", "entmax-1.5", "sigmoid", "relu"):
             peers = {"SDPA's softmax": sdpa()} if name in ("sigmoid", "relu") else {}
-            self.add(name, Mechanism(normalize=normalizers.table[name]()), masks.full(), peers, self.all)
+            self.add(
+                name, Mechanism(normalize=normalizers.table[name]()), masks.full(), peers, self.all
+            )
 
     def add_masks(self) -> None:
         near, block = WINDOW[self.scale], BLOCK[self.scale]
@@ -147,10 +220,19 @@ class Rows(list[Setting]):
         for name, mask in ((f"window {near}", window), (f"Big Bird {block}", birds)):
             seen = mask.dense(1, 1, self.length, self.length).to(self.device)
             by_pairs = flex(self.length, mask_mod=lambda b, h, i, j, seen=seen[0, 0]: seen[i, j])
-            self.add(name, Mechanism(), mask, {"SDPA and a mask": sdpa(attn_mask=seen), **by_pairs}, float(seen.sum()))
+            self.add(
+                name,
+                Mechanism(),
+                mask,
+                {"SDPA and a mask": sdpa(attn_mask=seen), **by_pairs},
+                float(seen.sum()),
+            )
 
     def add_kernels(self) -> None:
-        for name, mask, how in (("linear", masks.full(), {}), ("linear, causal", masks.causal(), {"is_causal": True})):
+        for name, mask, how in (
+            ("linear", masks.full(), {}),
+            ("linear, causal", masks.causal(), {"is_causal": True}),
+        ):
             mechanism = Mechanism(scores.EluKernel(), normalizers.table["sum"]())
             self.add(name, mechanism, mask, {"SDPA's softmax": sdpa(**how)}, self.all, linear=True)
 
@@ -159,7 +241,10 @@ def formula(score: scores.Additive) -> Callable[..., Tensor]:
     """vᵀ tanh(W₁ q + W₂ k) as it is written, compiled on a GPU."""
 
     def additive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        fit = torch.tanh((q @ score.w_q[0]).unsqueeze(-2) + (k @ score.w_k[0]).unsqueeze(-3)) @ score.v[0]
+        fit = (
+            torch.tanh((q @ score.w_q[0]).unsqueeze(-2) + (k @ score.w_k[0]).unsqueeze(-3))
+            @ score.v[0]
+        )
         return fit.softmax(-1) @ v
 
     made: Any = additive if device_and_type()[0].type == "cpu" else torch.compile(additive)
@@ -180,14 +265,23 @@ def recorded(scale: str) -> Case:
 
         return call
 
-    closed = lambda: torch.no_grad()(lambda: layer(x, mask=masks.causal()))  # noqa: E731
+    closed = lambda: torch.no_grad()(lambda: layer(x, mask=masks.causal()))
     operations = 2 * length * dim * 4 * dim + 2 * length**2 * dim
-    return Case("record open, forward", {"open": opened}, {"closed": closed}, lambda limits: limits.seconds(operations))
+    return Case(
+        "record open, forward",
+        {"open": opened},
+        {"closed": closed},
+        lambda limits: limits.seconds(operations),
+    )
 
 
 def plan(scale: str, device: torch.device) -> Plan:
     left_out = {} if device.type == "cuda" else {"FlexAttention": "a kernel on a GPU alone"}
-    cases = [setting.case(both) for setting in Rows(scale) for both in (False, True)] + [recorded(scale)]
+    cases = [setting.case(both) for setting in Rows(scale) for both in (False, True)] + [
+        recorded(scale)
+    ]
     batch, heads, length, width = FULL if scale == "full" else TINY
     about = f"batch {batch}, {heads} heads, {length:,} positions, width {width} (additive: one head); {device_and_type()[1]}"
-    return Plan(cases, left_out, 0.3 if scale == "full" else 0.15, about, 2.0 if scale == "full" else 0.1)
+    return Plan(
+        cases, left_out, 0.3 if scale == "full" else 0.15, about, 2.0 if scale == "full" else 0.1
+    )

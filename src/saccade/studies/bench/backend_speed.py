@@ -16,7 +16,12 @@ SIZES = {"full": [(32, 64), (16, 256), (8, 1024), (4, 4096)], "tiny": [(32, 32),
 def mechanisms(batch: int, length: int) -> dict[str, tuple[Mechanism, masks.Mask]]:
     """Name → mechanism and mask."""
     lengths = torch.linspace(length // 2, length, batch).long()
-    documents = torch.arange(length).div(max(length // 4, 1), rounding_mode="floor").expand(batch, -1).contiguous()
+    documents = (
+        torch.arange(length)
+        .div(max(length // 4, 1), rounding_mode="floor")
+        .expand(batch, -1)
+        .contiguous()
+    )
     return {
         "full": (Mechanism(), masks.full()),
         "causal": (Mechanism(), masks.causal()),
@@ -43,12 +48,17 @@ def case_of(name: str, mechanism: Mechanism, mask: masks.Mask, batch: int, lengt
         return lambda: lambda: run(backend)
 
     call = pose(q, k, v, mechanism, mask, None, 0.0)
-    able = [one for one, backend in backends.all_named() if backend.refuses(call) is None and backend.rank(call) < 300]
+    able = [
+        one
+        for one, backend in backends.all_named()
+        if backend.refuses(call) is None and backend.rank(call) < 300
+    ]
     chosen = backends.table.name_of(backends.choose(call))
     wanted, errors = run("eager"), []
     for one in (one for one in able if one != "eager"):
         apart = max(
-            float((a - b).detach().norm() / a.detach().norm().clamp_min(1e-9)) for a, b in zip(wanted, run(one), strict=True)
+            float((a - b).detach().norm() / a.detach().norm().clamp_min(1e-9))
+            for a, b in zip(wanted, run(one), strict=True)
         )
         errors.append(f"{one} {apart:.1e}")
     about = f"{chosen}{'; errors: ' + ', '.join(errors) if errors else ''}"
@@ -57,6 +67,10 @@ def case_of(name: str, mechanism: Mechanism, mask: masks.Mask, batch: int, lengt
 
 
 def plan(scale: str, device: torch.device) -> Plan:
-    cases = [case_of(name, *parts, *size) for size in SIZES[scale] for name, parts in mechanisms(*size).items()]
+    cases = [
+        case_of(name, *parts, *size)
+        for size in SIZES[scale]
+        for name, parts in mechanisms(*size).items()
+    ]
     notes = f"{HEADS} heads of {WIDTH}, {device_and_type()[1]}, forward and backward; ours is the backend that is chosen"
     return Plan(cases, {}, 0.6 if scale == "full" else 0.15, notes, 1.0 if scale == "full" else 0.1)

@@ -16,7 +16,10 @@ from ..tables.efficient import Efficient
 from .contenders import Case, Make, Plan, device_and_type
 
 LENGTHS = {"full": (1024, 4096, 16_384), "tiny": (128, 512)}
-SIZES = {"full": {"dim": 512, "hidden": 1024, "depth": 1, "heads": 8}, "tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}}
+SIZES = {
+    "full": {"dim": 512, "hidden": 1024, "depth": 1, "heads": 8},
+    "tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2},
+}
 NAMES = [name for name, values in FORMS.items() if values["family"].endswith("encoder")]
 
 
@@ -35,7 +38,9 @@ def step_of(module: nn.Module, *inputs: torch.Tensor) -> Callable[[], Any]:
 def ours(form: str, scale: str, length: int) -> Make:
     def build() -> Callable[[], Any]:
         device, _ = device_and_type()
-        settings = Efficient("small" if scale == "full" else "tiny", Path()).model(form, length, **SIZES[scale])
+        settings = Efficient("small" if scale == "full" else "tiny", Path()).model(
+            form, length, **SIZES[scale]
+        )
         torch.manual_seed(0)
         model = Builder(settings).make(Encoder, 256).to(device).train()
         tokens = torch.randint(4, 256, (1, length), device=device)
@@ -49,7 +54,9 @@ def theirs(scale: str, length: int) -> Make:
         device, _ = device_and_type()
         size = SIZES[scale]
         torch.manual_seed(0)
-        layer = nn.TransformerEncoderLayer(size["dim"], size["heads"], size["hidden"], 0.0, batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            size["dim"], size["heads"], size["hidden"], 0.0, batch_first=True, norm_first=True
+        )
         model = nn.Sequential(nn.Embedding(256, size["dim"]), layer).to(device).train()
         return step_of(model, torch.randint(4, 256, (1, length), device=device))
 
@@ -61,7 +68,13 @@ def plan(scale: str, device: torch.device) -> Plan:
     for length in LENGTHS[scale]:
         peers = {"nn.TransformerEncoderLayer": theirs(scale, length)}
         cases += [
-            Case(f"{form}, {length:,} tokens", {"saccade": ours(form, scale, length)}, peers, tokens=length) for form in NAMES
+            Case(
+                f"{form}, {length:,} tokens",
+                {"saccade": ours(form, scale, length)},
+                peers,
+                tokens=length,
+            )
+            for form in NAMES
         ]
     notes = f"one text, {SIZES[scale]}, forward and backward; the peer is full attention"
     return Plan(cases, {}, 0.5 if scale == "full" else 0.2, notes, 1.0 if scale == "full" else 0.2)

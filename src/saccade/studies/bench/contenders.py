@@ -15,7 +15,9 @@ from ...core.kernels import available
 from ...experiments.pass_costs import peak_of
 from ...training.cost import now
 
-Make = Callable[[], Callable[[], Any]]  # builds what one contender needs; what is timed is called again and again
+Make = Callable[
+    [], Callable[[], Any]
+]  # builds what one contender needs; what is timed is called again and again
 ROUNDS = 7
 FAILURE = 100  # letters of why a contender failed
 
@@ -31,7 +33,9 @@ class Case:
     tokens: int = 0
     about: str = ""  # such as the backend that was chosen
     warm: int = 1  # calls before the first that is timed
-    whole: bool = False  # memory is counted from building on: what is captured once takes none later
+    whole: bool = (
+        False  # memory is counted from building on: what is captured once takes none later
+    )
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,16 @@ class Plan:
     left_out: Mapping[str, str]
     seconds: float
     notes: str
-    setup: float = 0.5  # seconds to build and run a contender for the first time, as far as is known
+    setup: float = (
+        0.5  # seconds to build and run a contender for the first time, as far as is known
+    )
 
     @property
     def cost(self) -> float:
         """Seconds, roughly: a contender is timed for about as long as it may be."""
-        return sum((self.seconds + self.setup) * len({**case.ours, **case.peers}) for case in self.cases)
+        return sum(
+            (self.seconds + self.setup) * len({**case.ours, **case.peers}) for case in self.cases
+        )
 
 
 @dataclass
@@ -65,7 +73,10 @@ class Figure:
     def as_json(self, tokens: int = 0) -> dict[str, Any]:
         if self.failed:
             return {"failed": self.failed}
-        found = {"milliseconds": round(1000 * self.median, 4), "mebibytes": round(self.bytes / 2**20, 1)}
+        found = {
+            "milliseconds": round(1000 * self.median, 4),
+            "mebibytes": round(self.bytes / 2**20, 1),
+        }
         return found | ({"tokens_per_second": round(tokens / self.median)} if tokens else {})
 
 
@@ -169,7 +180,9 @@ def timed(call: Callable[[], Any], repeats: int) -> float:
 def row_of(case: Case, found: Mapping[str, Figure], limits: Limits) -> dict[str, Any]:
     """What is printed and written of a case: the best of ours, the best peer, the ratio of their times, and the share of the limit."""
     row: dict[str, Any] = {"case": case.name} | ({"about": case.about} if case.about else {})
-    ours, peer = (fastest({name: found[name] for name in group}) for group in (case.ours, case.peers))
+    ours, peer = (
+        fastest({name: found[name] for name in group}) for group in (case.ours, case.peers)
+    )
     if ours is not None:
         row |= {"ours": ours, **found[ours].as_json(case.tokens)}
     if peer is not None:
@@ -197,4 +210,8 @@ def run(plan: Plan, device: torch.device, dtype: torch.dtype) -> Iterator[dict[s
 
 def device_and_type() -> tuple[torch.device, torch.dtype]:
     """A GPU with 16 bits, or the processor with 32."""
-    return (torch.device("cuda"), torch.bfloat16) if torch.cuda.is_available() else (torch.device("cpu"), torch.float32)
+    return (
+        (torch.device("cuda"), torch.bfloat16)
+        if torch.cuda.is_available()
+        else (torch.device("cpu"), torch.float32)
+    )

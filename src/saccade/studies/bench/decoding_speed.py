@@ -21,12 +21,36 @@ from typing import Any
 from ...errors import SaccadeError
 
 SOURCE, TARGET, VOCAB = 24, 32, 8000
-CASES = {"batch 1 greedy": (1, 1), "batch 1 beam 5": (1, 5), "batch 32 greedy": (32, 1), "batch 32 beam 5": (32, 5)}
-GPU_CASES = {"batch 1 greedy": (1, 1), "batch 64 greedy": (64, 1), "batch 64 beam 5": (64, 5), "batch 512 greedy": (512, 1)}
-BASE: dict[str, Any] = {"family": "transformer-base", "dim": 512, "hidden": 2048, "depth": 6, "heads": 8, "dropout": 0.0}
-SHORT: dict[str, Any] = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}  # for a trial of the programs themselves
+CASES = {
+    "batch 1 greedy": (1, 1),
+    "batch 1 beam 5": (1, 5),
+    "batch 32 greedy": (32, 1),
+    "batch 32 beam 5": (32, 5),
+}
+GPU_CASES = {
+    "batch 1 greedy": (1, 1),
+    "batch 64 greedy": (64, 1),
+    "batch 64 beam 5": (64, 5),
+    "batch 512 greedy": (512, 1),
+}
+BASE: dict[str, Any] = {
+    "family": "transformer-base",
+    "dim": 512,
+    "hidden": 2048,
+    "depth": 6,
+    "heads": 8,
+    "dropout": 0.0,
+}
+SHORT: dict[str, Any] = {
+    "depth": 1,
+    "dim": 32,
+    "hidden": 64,
+    "heads": 4,
+}  # for a trial of the programs themselves
 SLOWER = 2.5  # a setting that takes so many times as long in a trial as the best one of its engine is not asked again
-Generate = Callable[[int, int], int]  # from a batch's size and a beam's width to the number of tokens generated
+Generate = Callable[
+    [int, int], int
+]  # from a batch's size and a beam's width to the number of tokens generated
 
 
 def our_model(small: bool) -> Any:
@@ -60,7 +84,9 @@ def ours(kind: str, device: str, small: bool) -> Generate:
 
     def generate(batch: int, beam: int) -> int:
         never = (0, 2, 3)  # and with <eos> no output ends early
-        search = Sample(2, 3, never, temperature=0.0) if beam == 1 else Beam(2, 3, never, width=beam)
+        search = (
+            Sample(2, 3, never, temperature=0.0) if beam == 1 else Beam(2, 3, never, width=beam)
+        )
         given = sources(batch).to(device)
         lengths = torch.full((batch,), SOURCE, device=device)
         found = decoding.decode(model, given, lengths, search, [TARGET] * batch)
@@ -107,13 +133,20 @@ def ctranslate2(kind: str, threads: int, small: bool) -> Generate:
     spec.optimize(quantization="int8" if kind == "int8" else "float32")
     spec.save(folder.name)
     translator = peer.Translator(
-        folder.name, compute_type=kind.replace("fp32", "float32"), intra_threads=threads, inter_threads=1
+        folder.name,
+        compute_type=kind.replace("fp32", "float32"),
+        intra_threads=threads,
+        inter_threads=1,
     )
 
     def generate(batch: int, beam: int) -> int:
         given = [[f"w{id}" for id in row] for row in sources(batch).tolist()]
         found = translator.translate_batch(
-            given, beam_size=beam, min_decoding_length=TARGET, max_decoding_length=TARGET, max_batch_size=batch
+            given,
+            beam_size=beam,
+            min_decoding_length=TARGET,
+            max_decoding_length=TARGET,
+            max_batch_size=batch,
         )
         folder.name  # noqa: B018  # the folder stays as long as this function
         return sum(len(one.hypotheses[0]) for one in found)
@@ -127,7 +160,9 @@ def ctranslate2_spec(peer: Any, model: Any) -> Any:
 
     from ...core.positions import sinusoid
 
-    made = peer.specs.TransformerSpec.from_config((len(model.encoder), len(model.decoder)), model.heads, pre_norm=False)
+    made = peer.specs.TransformerSpec.from_config(
+        (len(model.encoder), len(model.decoder)), model.heads, pre_norm=False
+    )
     table = model.source.tokens.weight.detach()
     words = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{id}" for id in range(4, len(table)))]
     made.register_source_vocabulary(words)
@@ -176,7 +211,9 @@ def serve(name: str, kind: str, device: str, threads: int, small: bool) -> None:
             tokens = generate(batch, beam)  # its results are read, so that a GPU has finished
         seconds = (time.perf_counter() - start) / repeats
         processor = (time.process_time() - work) / repeats
-        print(json.dumps({"seconds": seconds, "processor": processor, "tokens": tokens}), flush=True)
+        print(
+            json.dumps({"seconds": seconds, "processor": processor, "tokens": tokens}), flush=True
+        )
 
 
 def engines(device: str) -> Iterator[tuple[str, str, int, dict[str, str]]]:
@@ -197,7 +234,9 @@ def engines(device: str) -> Iterator[tuple[str, str, int, dict[str, str]]]:
 
 
 @contextmanager
-def process(name: str, kind: str, device: str, threads: int, more: dict[str, str], small: bool) -> Iterator[Callable[..., Any]]:
+def process(
+    name: str, kind: str, device: str, threads: int, more: dict[str, str], small: bool
+) -> Iterator[Callable[..., Any]]:
     """A running engine, as a function of batch, beam and repeats."""
     words = [
         sys.executable,
@@ -222,7 +261,9 @@ def process(name: str, kind: str, device: str, threads: int, more: dict[str, str
         send.flush()
         answer = receive.readline()
         if not answer:
-            raise SaccadeError(f"the engine {name} {kind} ended without an answer; run `{' '.join(words)}` to see why")
+            raise SaccadeError(
+                f"the engine {name} {kind} ended without an answer; run `{' '.join(words)}` to see why"
+            )
         return json.loads(answer)
 
     try:
@@ -239,7 +280,11 @@ def process(name: str, kind: str, device: str, threads: int, more: dict[str, str
 def fastest(trial: dict[tuple[str, str], float], case: str, title: str) -> float:
     """Seconds of the best setting of an engine and a precision in the trial of a case."""
     own = title.partition(",")[0]
-    return min(seconds for (other, name), seconds in trial.items() if other == case and name.partition(",")[0] == own)
+    return min(
+        seconds
+        for (other, name), seconds in trial.items()
+        if other == case and name.partition(",")[0] == own
+    )
 
 
 def cases(
@@ -259,7 +304,9 @@ def cases(
         for name, kind, threads, more in engines(device):
             title = f"{name} {kind}, {threads} thread{'s' * (threads > 1)}{', MKL' * (more.get('CT2_USE_MKL') == '1')}"
             if not only or any(title.startswith(one) for one in only):
-                running[title] = open_ones.enter_context(process(name, kind, device, threads, more, small))
+                running[title] = open_ones.enter_context(
+                    process(name, kind, device, threads, more, small)
+                )
         for count in range(rounds + 1):
             for case, (batch, beam) in chosen.items():
                 repeats = 4 if batch == 1 else 1
@@ -275,15 +322,26 @@ def cases(
                     if not count:  # the first round is a trial
                         trial[case, title] = answer["seconds"]
                     else:
-                        found.setdefault((case, title), []).append((answer["seconds"], answer["processor"]))
+                        found.setdefault((case, title), []).append(
+                            (answer["seconds"], answer["processor"])
+                        )
             if count:
-                yield [row_of(case, title, values, chosen[case][0]) for (case, title), values in found.items()]
+                yield [
+                    row_of(case, title, values, chosen[case][0])
+                    for (case, title), values in found.items()
+                ]
 
 
-def row_of(case: str, title: str, values: list[tuple[float, float]], sentences: int) -> dict[str, Any]:
+def row_of(
+    case: str, title: str, values: list[tuple[float, float]], sentences: int
+) -> dict[str, Any]:
     """The medians of what was measured so far."""
     seconds, processor = (statistics.median(some) / sentences for some in zip(*values, strict=True))
-    measured = {"value": round(1 / seconds, 3), "unit": "sentences/s", "processor": round(1000 * processor, 3)}
+    measured = {
+        "value": round(1 / seconds, 3),
+        "unit": "sentences/s",
+        "processor": round(1000 * processor, 3),
+    }
     return {"case": case, "engine": title, **measured}
 
 

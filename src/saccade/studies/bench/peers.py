@@ -16,11 +16,18 @@ class PlainBlock(nn.Module):
         super().__init__()
         self.heads, self.first, self.second = heads, nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(approximate="tanh"), nn.Linear(4 * dim, dim))
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, 4 * dim), nn.GELU(approximate="tanh"), nn.Linear(4 * dim, dim)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.first(x)).chunk(3, -1))
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.first(x)).chunk(3, -1)
+        )
+        x = x + self.out(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
         return x + self.mlp(self.second(x))
 
 
@@ -36,8 +43,12 @@ class PlainGpt(nn.Module):
         nn.init.normal_(self.tokens.weight, std=0.02)
 
     def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
-        return F.cross_entropy(self.head(self.norm(self.blocks(x))).flatten(0, 1).float(), target.flatten())
+        x = self.tokens(tokens) + self.positions(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
+        return F.cross_entropy(
+            self.head(self.norm(self.blocks(x))).flatten(0, 1).float(), target.flatten()
+        )
 
 
 class HuggingFaceGpt(nn.Module):
@@ -47,7 +58,13 @@ class HuggingFaceGpt(nn.Module):
         from transformers import GPT2Config, GPT2LMHeadModel
 
         super().__init__()
-        sizes: dict[str, Any] = {"vocab_size": vocab, "n_embd": dim, "n_layer": depth, "n_head": heads, "n_positions": length}
+        sizes: dict[str, Any] = {
+            "vocab_size": vocab,
+            "n_embd": dim,
+            "n_layer": depth,
+            "n_head": heads,
+            "n_positions": length,
+        }
         dropped: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
         self.model = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0, **sizes, **dropped))
 
@@ -63,8 +80,12 @@ class XTransformersGpt(nn.Module):
         from x_transformers import Decoder, TransformerWrapper  # type: ignore[import-not-found, unused-ignore]
 
         super().__init__()
-        layers = Decoder(dim=dim, depth=depth, heads=heads, attn_dim_head=dim // heads, attn_flash=True)
-        self.model = TransformerWrapper(num_tokens=vocab, max_seq_len=length, attn_layers=layers, tie_embedding=True)
+        layers = Decoder(
+            dim=dim, depth=depth, heads=heads, attn_dim_head=dim // heads, attn_flash=True
+        )
+        self.model = TransformerWrapper(
+            num_tokens=vocab, max_seq_len=length, attn_layers=layers, tie_embedding=True
+        )
 
     def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(self.model(tokens).flatten(0, 1).float(), target.flatten())
@@ -73,10 +94,14 @@ class XTransformersGpt(nn.Module):
 class TorchTranslator(nn.Module):
     """`nn.Transformer` with embeddings and a tied output: source, lengths, what is read of the target, targets → the mean loss."""
 
-    def __init__(self, vocab: int, dim: int, hidden: int, depth: int, heads: int, dropout: float) -> None:
+    def __init__(
+        self, vocab: int, dim: int, hidden: int, depth: int, heads: int, dropout: float
+    ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab, dim)
-        self.body = nn.Transformer(dim, heads, depth, depth, hidden, dropout, batch_first=True, norm_first=True)
+        self.body = nn.Transformer(
+            dim, heads, depth, depth, hidden, dropout, batch_first=True, norm_first=True
+        )
         self.dim = dim
         nn.init.normal_(self.tokens.weight, std=dim**-0.5)
         self.register_buffer("waves", sinusoids(512, dim), persistent=False)
@@ -87,22 +112,41 @@ class TorchTranslator(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, read: Tensor, target: Tensor) -> Tensor:
         padded = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1)
-        future = torch.ones(read.shape[1], read.shape[1], dtype=torch.bool, device=source.device).triu(1)
-        masks: dict[str, Any] = {"src_key_padding_mask": padded, "memory_key_padding_mask": padded, "tgt_is_causal": True}
+        future = torch.ones(
+            read.shape[1], read.shape[1], dtype=torch.bool, device=source.device
+        ).triu(1)
+        masks: dict[str, Any] = {
+            "src_key_padding_mask": padded,
+            "memory_key_padding_mask": padded,
+            "tgt_is_causal": True,
+        }
         x = self.body(self.embed(source), self.embed(read), tgt_mask=future, **masks)
-        return F.cross_entropy(F.linear(x, self.tokens.weight).flatten(0, 1).float(), target.flatten(), ignore_index=0)
+        return F.cross_entropy(
+            F.linear(x, self.tokens.weight).flatten(0, 1).float(), target.flatten(), ignore_index=0
+        )
 
 
 class HuggingFaceTranslator(nn.Module):
     """Marian of `transformers`, its encoder–decoder Transformer for translation, with one vocabulary and a tied output."""
 
-    def __init__(self, vocab: int, dim: int, hidden: int, depth: int, heads: int, dropout: float) -> None:
+    def __init__(
+        self, vocab: int, dim: int, hidden: int, depth: int, heads: int, dropout: float
+    ) -> None:
         from transformers import MarianConfig, MarianMTModel
 
         super().__init__()
-        sizes: dict[str, Any] = {"vocab_size": vocab, "d_model": dim, "dropout": dropout, "max_position_embeddings": 512}
+        sizes: dict[str, Any] = {
+            "vocab_size": vocab,
+            "d_model": dim,
+            "dropout": dropout,
+            "max_position_embeddings": 512,
+        }
         for side in ("encoder", "decoder"):
-            sizes |= {f"{side}_layers": depth, f"{side}_attention_heads": heads, f"{side}_ffn_dim": hidden}
+            sizes |= {
+                f"{side}_layers": depth,
+                f"{side}_attention_heads": heads,
+                f"{side}_ffn_dim": hidden,
+            }
         tokens: dict[str, Any] = {
             "pad_token_id": 0,
             "bos_token_id": 1,
@@ -110,12 +154,20 @@ class HuggingFaceTranslator(nn.Module):
             "decoder_start_token_id": 1,
             "forced_eos_token_id": None,
         }
-        plain: dict[str, Any] = {"use_cache": False, "attention_dropout": 0.0, "activation_dropout": dropout}
-        self.model = MarianMTModel(MarianConfig(activation_function="relu", **sizes, **tokens, **plain))
+        plain: dict[str, Any] = {
+            "use_cache": False,
+            "attention_dropout": 0.0,
+            "activation_dropout": dropout,
+        }
+        self.model = MarianMTModel(
+            MarianConfig(activation_function="relu", **sizes, **tokens, **plain)
+        )
 
     def forward(self, source: Tensor, lengths: Tensor, read: Tensor, target: Tensor) -> Tensor:
         real = torch.arange(source.shape[1], device=source.device) < lengths.unsqueeze(1)
-        logits: Tensor = self.model(input_ids=source, attention_mask=real, decoder_input_ids=read).logits
+        logits: Tensor = self.model(
+            input_ids=source, attention_mask=real, decoder_input_ids=read
+        ).logits
         return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=0)
 
 
@@ -132,7 +184,11 @@ class TextbookBahdanau(nn.Module):
         self.source, self.target = nn.Embedding(vocab, dim), nn.Embedding(vocab, dim)
         self.encoder = nn.GRU(dim, hidden, batch_first=True, bidirectional=True)
         self.cell, self.first = nn.GRUCell(dim + 2 * hidden, hidden), nn.Linear(2 * hidden, hidden)
-        self.query, self.key, self.score = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden), nn.Linear(hidden, 1)
+        self.query, self.key, self.score = (
+            nn.Linear(hidden, hidden),
+            nn.Linear(2 * hidden, hidden),
+            nn.Linear(hidden, 1),
+        )
         self.readout, self.head = nn.Linear(3 * hidden + dim, hidden), nn.Linear(hidden, vocab)
 
     def forward(self, source: Tensor, lengths: Tensor, read: Tensor, target: Tensor) -> Tensor:
@@ -145,4 +201,8 @@ class TextbookBahdanau(nn.Module):
             context = (weights.unsqueeze(1) @ memory).squeeze(1)
             state = self.cell(torch.cat([x, context], -1), state)
             features.append(torch.tanh(self.readout(torch.cat([state, context, x], -1))))
-        return F.cross_entropy(self.head(torch.stack(features, 1)).flatten(0, 1).float(), target.flatten(), ignore_index=0)
+        return F.cross_entropy(
+            self.head(torch.stack(features, 1)).flatten(0, 1).float(),
+            target.flatten(),
+            ignore_index=0,
+        )

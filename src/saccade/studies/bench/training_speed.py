@@ -28,12 +28,29 @@ from ...training.work import Work
 from . import peers
 from .contenders import Case, Make, Plan, device_and_type
 
-GPT = {"full": (50_304, 768, 12, 12, 1024, 32), "tiny": (1000, 64, 2, 2, 64, 8)}  # vocabulary, dim, depth, heads, length, batch
-BASE = {"full": (16_000, 512, 2048, 6, 8, 512), "tiny": (500, 64, 128, 2, 2, 16)}  # vocabulary, dim, hidden, depth, heads, batch
-RECURRENT = {"full": (8000, 256, 512, 128), "tiny": (500, 32, 32, 16)}  # vocabulary, dim, hidden, batch
+GPT = {
+    "full": (50_304, 768, 12, 12, 1024, 32),
+    "tiny": (1000, 64, 2, 2, 64, 8),
+}  # vocabulary, dim, depth, heads, length, batch
+BASE = {
+    "full": (16_000, 512, 2048, 6, 8, 512),
+    "tiny": (500, 64, 128, 2, 2, 16),
+}  # vocabulary, dim, hidden, depth, heads, batch
+RECURRENT = {
+    "full": (8000, 256, 512, 128),
+    "tiny": (500, 32, 32, 16),
+}  # vocabulary, dim, hidden, batch
 SIDE = {"full": 32, "tiny": 12}  # tokens on each side of a pair
 RECIPE = {"full": "multi30k-de-en", "tiny": "phrasebook-transformer"}
-SMALLER = {"full": [], "tiny": ["data.phrasebook.train=300", "training.tokens=512", "model.dim=64", "model.hidden=128"]}
+SMALLER = {
+    "full": [],
+    "tiny": [
+        "data.phrasebook.train=300",
+        "training.tokens=512",
+        "model.dim=64",
+        "model.hidden=128",
+    ],
+}
 RATE = 1e-4
 
 
@@ -48,18 +65,25 @@ class Given(Work):
         return len({shape(batch) for batch in self.batches}) == 1
 
 
-def update_with(build: Callable[[], nn.Module], batches: Sequence[Batch], how: str) -> Callable[[], Any]:
+def update_with(
+    build: Callable[[], nn.Module], batches: Sequence[Batch], how: str
+) -> Callable[[], Any]:
     """Updates of one of our models as a training makes them, batch after batch: kernel by kernel, captured, or compiled and captured."""
     device, dtype = device_and_type()
     model = seeded(build).to(device)
     precision = "bf16" if dtype == torch.bfloat16 else "float32"
-    settings = TrainingRecipe(precision=precision, compile=how == "compiled", graphs=how != "plain", smoothing=0.0)
+    settings = TrainingRecipe(
+        precision=precision, compile=how == "compiled", graphs=how != "plain", smoothing=0.0
+    )
     kind = Update if how == "plain" else CapturedUpdate
 
     def refuse(why: str) -> None:
         raise SaccadeError(why)
 
-    update, turn = kind(model.train(), Given(batches), settings, Ranks(), refuse), itertools.cycle(batches)
+    update, turn = (
+        kind(model.train(), Given(batches), settings, Ranks(), refuse),
+        itertools.cycle(batches),
+    )
 
     def call() -> None:
         for _ in batches:
@@ -104,11 +128,17 @@ def case_of(
     ways = {"saccade": "graphs" if device.type == "cuda" else "plain"}
     if compiles and device.type == "cuda":
         ways["saccade, compiled"] = "compiled"
-    mine: dict[str, Make] = {title: partial(update_with, ours, batches, how) for title, how in ways.items()}
-    others: dict[str, Make] = {title: partial(step_of, build, batches) for title, build in theirs.items()}
+    mine: dict[str, Make] = {
+        title: partial(update_with, ours, batches, how) for title, how in ways.items()
+    }
+    others: dict[str, Make] = {
+        title: partial(step_of, build, batches) for title, build in theirs.items()
+    }
     tokens = sum(map(read_and_written, batches))
     # the second of a shape is compiled, the third captured
-    return Case(name, mine, others, lambda limits: limits.seconds(operations), tokens, warm=4, whole=True)
+    return Case(
+        name, mine, others, lambda limits: limits.seconds(operations), tokens, warm=4, whole=True
+    )
 
 
 def read_and_written(batch: Batch) -> int:
@@ -119,7 +149,9 @@ def read_and_written(batch: Batch) -> int:
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
     torch.manual_seed(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's, about how its Transformer could be built otherwise
+        warnings.simplefilter(
+            "ignore"
+        )  # PyTorch's, about how its Transformer could be built otherwise
         return build()
 
 
@@ -127,10 +159,17 @@ def count_operations(build: Callable[[], nn.Module], batches: Sequence[Batch]) -
     """Of forward and backward, counted on the first batch without computing anything, and as many for each token of the others."""
     with torch.device("meta"):
         model = build().train()
-        first = [torch.empty(one.shape, dtype=one.dtype) if isinstance(one, Tensor) else one for one in batches[0].inputs]
+        first = [
+            torch.empty(one.shape, dtype=one.dtype) if isinstance(one, Tensor) else one
+            for one in batches[0].inputs
+        ]
     with counter() as counted:
         model(*first).sum().backward()
-    return float(counted.get_total_flops()) / max(batches[0].tokens, 1) * sum(batch.tokens for batch in batches)
+    return (
+        float(counted.get_total_flops())
+        / max(batches[0].tokens, 1)
+        * sum(batch.tokens for batch in batches)
+    )
 
 
 def random_tokens(vocab: int, *shape: int) -> Tensor:
@@ -150,14 +189,22 @@ def gpt(scale: str) -> Case:
         "feedforward": {"activation": "gelu"},
     }
     learned = {"name": "learned", "max_len": length}
-    ours = lambda: Builder({"family": "transformer-decoder", "position_embedding": learned, **settings}).make(CausalLM, vocab)  # noqa: E731
+    ours = lambda: Builder(
+        {"family": "transformer-decoder", "position_embedding": learned, **settings}
+    ).make(CausalLM, vocab)
     kinds: dict[str, Any] = {
         "plain GPT": peers.PlainGpt,
         "transformers": peers.HuggingFaceGpt,
         "x-transformers": peers.XTransformersGpt,
     }
-    theirs = {name: partial(kinds[name], vocab, dim, depth, heads, length) for name in kinds if name not in missing()}
-    return case_of(f"GPT, {depth} × {dim}, {rows} × {length:,} tokens", ours, theirs, [batch], compiles=True)
+    theirs = {
+        name: partial(kinds[name], vocab, dim, depth, heads, length)
+        for name in kinds
+        if name not in missing()
+    }
+    return case_of(
+        f"GPT, {depth} × {dim}, {rows} × {length:,} tokens", ours, theirs, [batch], compiles=True
+    )
 
 
 def pairs(vocab: int, rows: int, side: int) -> list[Batch]:
@@ -169,15 +216,23 @@ def pairs(vocab: int, rows: int, side: int) -> list[Batch]:
 def base(scale: str) -> Case:
     vocab, dim, hidden, depth, heads, rows = BASE[scale]
     sizes = {"dim": dim, "hidden": hidden, "depth": depth, "heads": heads, "dropout": 0.1}
-    ours = lambda: Builder({"family": "transformer", "shared": True, **sizes}).make(Seq2Seq, vocab, vocab)  # noqa: E731
-    theirs = {"nn.Transformer": lambda: peers.TorchTranslator(vocab, dim, hidden, depth, heads, 0.1)}
-    name = f"Transformer, {depth} + {depth} × {dim}, {rows} × ({SIDE[scale]} + {SIDE[scale]}) tokens"
+    ours = lambda: Builder({"family": "transformer", "shared": True, **sizes}).make(
+        Seq2Seq, vocab, vocab
+    )
+    theirs = {
+        "nn.Transformer": lambda: peers.TorchTranslator(vocab, dim, hidden, depth, heads, 0.1)
+    }
+    name = (
+        f"Transformer, {depth} + {depth} × {dim}, {rows} × ({SIDE[scale]} + {SIDE[scale]}) tokens"
+    )
     return case_of(name, ours, theirs, pairs(vocab, rows, SIDE[scale]), compiles=True)
 
 
 def recurrent(scale: str) -> Case:
     vocab, dim, hidden, rows = RECURRENT[scale]
-    ours = lambda: Builder({"family": "bahdanau", "dim": dim, "hidden": hidden, "dropout": 0.0}).make(Seq2Seq, vocab, vocab)  # noqa: E731
+    ours = lambda: Builder(
+        {"family": "bahdanau", "dim": dim, "hidden": hidden, "dropout": 0.0}
+    ).make(Seq2Seq, vocab, vocab)
     theirs = {"textbook": lambda: peers.TextbookBahdanau(vocab, dim, hidden)}
     name = f"Bahdanau, {hidden}, {rows} × ({SIDE[scale]} + {SIDE[scale]}) tokens"
     return case_of(name, ours, theirs, pairs(vocab, rows, SIDE[scale]))
@@ -186,14 +241,26 @@ def recurrent(scale: str) -> Case:
 def real(scale: str) -> Case | None:
     """A recipe's own batches, with their real lengths; None where its data are not here."""
     try:
-        system, work = api.prepared(recipes.read_recipe(RECIPE[scale], ["training.round_to=8", *SMALLER[scale]]))
+        system, work = api.prepared(
+            recipes.read_recipe(RECIPE[scale], ["training.round_to=8", *SMALLER[scale]])
+        )
     except SaccadeError:
         return None
     batches = [work.batch(plan) for plan in work.epoch(0)[: 100 if scale == "full" else 6]]
     model, vocab = system.recipe.model, len(system.task.target)
-    ours = lambda: Builder(model).make(Seq2Seq, len(system.task.source), vocab)  # noqa: E731
-    sizes = (max(vocab, len(system.task.source)), model["dim"], model["hidden"], model["depth"], model["heads"], model["dropout"])
-    kinds: dict[str, Any] = {"nn.Transformer": peers.TorchTranslator, "transformers": peers.HuggingFaceTranslator}
+    ours = lambda: Builder(model).make(Seq2Seq, len(system.task.source), vocab)
+    sizes = (
+        max(vocab, len(system.task.source)),
+        model["dim"],
+        model["hidden"],
+        model["depth"],
+        model["heads"],
+        model["dropout"],
+    )
+    kinds: dict[str, Any] = {
+        "nn.Transformer": peers.TorchTranslator,
+        "transformers": peers.HuggingFaceTranslator,
+    }
     theirs = {name: partial(kinds[name], *sizes) for name in kinds if name not in missing()}
     return case_of(f"{RECIPE[scale]}, {len(batches)} of its batches", ours, theirs, batches)
 

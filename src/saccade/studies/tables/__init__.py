@@ -15,5 +15,8 @@ STUDIES: dict[str, type[Study]] = {
     "efficient": Efficient,
     "translation": Translation,
     "positions": Positions,
-    **{claim.name: claim for claim in (Heads, Barriers, Norms, Scores, Hard, Lstm, Shuffle, Entailment, Tasks)},
+    **{
+        claim.name: claim
+        for claim in (Heads, Barriers, Norms, Scores, Hard, Lstm, Shuffle, Entailment, Tasks)
+    },
 }

@@ -33,7 +33,10 @@ CLAIMED |= {
     "transformer-xl": (1, "n/r"),
     "lstm-causal": (1, "n"),
 }
-SIZES = {"tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}, "small": {"dim": 256, "hidden": 512, "depth": 2, "heads": 4}}
+SIZES = {
+    "tiny": {"dim": 64, "hidden": 128, "depth": 1, "heads": 2},
+    "small": {"dim": 256, "hidden": 512, "depth": 2, "heads": 4},
+}
 # of the passes that are timed: on a GPU enough work at 4,096 tokens that starting its kernels does not take longest
 PASS_SIZES = {"tiny": SIZES["tiny"], "small": {"dim": 512, "hidden": 1024, "depth": 1, "heads": 8}}
 TEXTS = {"tiny": 1, "small": 8}  # of a pass
@@ -80,7 +83,9 @@ class Efficient(Study):
     def rows(self) -> dict[str, str]:
         absent = self.left_out()
         forms = {name: name for name in FORMS if name not in absent}
-        return forms | {name: f"word frequencies ({objective})" for objective, name in CONTROLS.items()}
+        return forms | {
+            name: f"word frequencies ({objective})" for objective, name in CONTROLS.items()
+        }
 
     def left_out(self) -> dict[str, str]:
         found = {}
@@ -106,7 +111,10 @@ class Efficient(Study):
             return []
         lengths = [2**n for n in range(9, LONGEST[self.scale].bit_length())]
         passes = [[length, self.model(row, length, **PASS_SIZES[self.scale])] for length in lengths]
-        live = {"path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH], "at_most": SECONDS[self.scale] * 8}
+        live = {
+            "path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH],
+            "at_most": SECONDS[self.scale] * 8,
+        }
         settings = {
             "passes": passes,
             "texts": TEXTS[self.scale],
@@ -115,13 +123,22 @@ class Efficient(Study):
             **live,
         }
         settings["objective"] = objective_of(row)
-        timed = Job(row, "time", 0, measure, settings, self.out, alone=True, limit=30 * SECONDS[self.scale])
-        return [timed, *(Job(row, "loss", seed, train, self.recipe(row), self.out) for seed in range(seeds))]
+        timed = Job(
+            row, "time", 0, measure, settings, self.out, alone=True, limit=30 * SECONDS[self.scale]
+        )
+        return [
+            timed,
+            *(Job(row, "loss", seed, train, self.recipe(row), self.out) for seed in range(seeds)),
+        ]
 
     def closing(self, jobs: Sequence[Job]) -> list[Job]:
         wanted = {objective_of(job.row) for job in jobs}
         counted = {"masked": "full", "causal": "full-causal"}
-        return [control(self.recipe(row), self.out, CONTROLS[key]) for key, row in counted.items() if key in wanted]
+        return [
+            control(self.recipe(row), self.out, CONTROLS[key])
+            for key, row in counted.items()
+            if key in wanted
+        ]
 
     def recipe(self, row: str) -> Values:
         """What is trained for a form's loss."""
@@ -143,9 +160,17 @@ class Efficient(Study):
             series = {}
             for row, results in table.results.items():
                 for values in (one["values"] for one in results if one["stage"] == "time"):
-                    series[row] = [(int(length), max(value, 1e-9) / unit) for length, value in values[what].items()]
+                    series[row] = [
+                        (int(length), max(value, 1e-9) / unit)
+                        for length, value in values[what].items()
+                    ]
             if series:
-                figure = lines(series, "length (tokens)", title, f"Forward and backward pass by length: {title}")
+                figure = lines(
+                    series,
+                    "length (tokens)",
+                    title,
+                    f"Forward and backward pass by length: {title}",
+                )
                 figure.axes[0].set_xscale("log", base=2)
                 figure.axes[0].set_yscale("log")
                 found[f"{what}.png"] = figure
@@ -154,22 +179,33 @@ class Efficient(Study):
 
 def objective_of(row: str) -> str:
     """What a form learns: a causal one the next token, the others tokens that are hidden."""
-    return "masked" if models.table[FORMS[row]["family"]].build(models.CausalLM) is None else "causal"
+    return (
+        "masked" if models.table[FORMS[row]["family"]].build(models.CausalLM) is None else "causal"
+    )
 
 
 def measure(job: Job, context: Context) -> Values:
     """Seconds and bytes of a pass at each length, as far as time and memory allow; exponents; paths and steps on a live model."""
-    device, seconds, memory, why = recipes.device("auto"), dict[int, float](), dict[int, float](), ""
+    device, seconds, memory, why = (
+        recipes.device("auto"),
+        dict[int, float](),
+        dict[int, float](),
+        "",
+    )
     for length, settings in job.settings["passes"]:
         why = too_much(length, seconds, memory, device, job.settings["seconds"])
         if why:
             break
         try:
-            seconds[length], memory[length] = cost_of_pass(settings, length, device, job.settings["texts"])
+            seconds[length], memory[length] = cost_of_pass(
+                settings, length, device, job.settings["texts"]
+            )
         except torch.OutOfMemoryError:
             why = f"{length:,} tokens do not fit into memory"
             break
-        except RuntimeError as error:  # a library's own limit, such as cuDNN's on the length of a recurrence
+        except (
+            RuntimeError
+        ) as error:  # a library's own limit, such as cuDNN's on the length of a recurrence
             if not seconds:
                 raise
             why = f"{length:,} tokens: {str(error).splitlines()[0][:100]}"
@@ -186,7 +222,10 @@ def measure(job: Job, context: Context) -> Values:
     found |= {"seconds_longest": seconds[longest], "memory_longest": memory[longest]}
     found |= {"seconds_4096": seconds[4096], "memory_4096": memory[4096]} if 4096 in seconds else {}
     if len(fitted) > 1:
-        found |= {"exponent_time": exponent(seconds, fitted), "exponent_memory": exponent(memory, fitted)}
+        found |= {
+            "exponent_time": exponent(seconds, fitted),
+            "exponent_memory": exponent(memory, fitted),
+        }
         found["exponent_last"] = exponent(seconds, {longest // 2, longest})
         found["fitted"] = f"{min(fitted):,} to {max(fitted):,}"
     return found | follow_paths(*job.settings["path"])

@@ -24,7 +24,10 @@ FAMILIES: Mapping[str, Values] = {
     "lstm": {"family": "luong", "cell": "lstm", "dropout": 0.0},
     "transformer": {"family": "transformer", "depth": 2, "heads": 4, "dropout": 0.0},
 }
-WIDTHS = {"lstm": {"dim": 1, "hidden": 1}, "transformer": {"dim": 1, "hidden": 4}}  # × a width, which is a multiple of STEP
+WIDTHS = {
+    "lstm": {"dim": 1, "hidden": 1},
+    "transformer": {"dim": 1, "hidden": 4},
+}  # × a width, which is a multiple of STEP
 STEP, WIDEST = 4, 1024
 
 
@@ -33,7 +36,11 @@ def width_for(family: str, parameters: int, vocabularies: tuple[int, int]) -> Va
     low, high = 1, WIDEST // STEP
     while high - low > 1:  # the number of parameters grows with the width
         middle = (low + high) // 2
-        low, high = (low, middle) if count(family, middle * STEP, vocabularies) > parameters else (middle, high)
+        low, high = (
+            (low, middle)
+            if count(family, middle * STEP, vocabularies) > parameters
+            else (middle, high)
+        )
     best = min((low, high), key=lambda n: abs(count(family, n * STEP, vocabularies) - parameters))
     return of_width(family, best * STEP)
 
@@ -55,7 +62,10 @@ class Lstm(Claim):
 
     name = "lstm"
     drawn = ("bleu", "bleu_seconds", "latency")
-    budgets: ClassVar[Mapping[str, tuple[int, ...]]] = {"tiny": (40_000,), "small": (60_000, 240_000)}
+    budgets: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "tiny": (40_000,),
+        "small": (60_000, 240_000),
+    }
     minutes: ClassVar[Mapping[str, float]] = {"tiny": 0.03, "small": 0.2}
     columns = (
         *COSTS[:3],
@@ -73,13 +83,20 @@ class Lstm(Claim):
     )
 
     def rows(self) -> dict[str, str]:
-        return {f"{family}-{size // 1000}k": f"{family}, {size:,}" for size in self.budgets[self.scale] for family in FAMILIES}
+        return {
+            f"{family}-{size // 1000}k": f"{family}, {size:,}"
+            for size in self.budgets[self.scale]
+            for family in FAMILIES
+        }
 
     def model(self, row: str) -> Values:
         family, _, size = row.rpartition("-")
-        made = generate("phrasebook", tuple(sorted(self.data["pairs"]["phrasebook"].items())))["train"]
+        made = generate("phrasebook", tuple(sorted(self.data["pairs"]["phrasebook"].items())))[
+            "train"
+        ]
         source, target = (
-            4 + len({word for pair in made for word in getattr(pair, side).lower().split()}) for side in ("source", "target")
+            4 + len({word for pair in made for word in getattr(pair, side).lower().split()})
+            for side in ("source", "target")
         )
         return width_for(family, 1000 * int(size.removesuffix("k")), (source, target))
 
@@ -96,7 +113,11 @@ class Lstm(Claim):
             own = {**job.settings, "training": {**job.settings["training"], **timed}}
             by_time = replace(job, stage="seconds", do=train_for_seconds, settings=own)
             uses = {"at_most": 20, "texts": 30 if self.scale == "tiny" else 100}
-            found += [job, by_time, Job(row, "latency", job.seed, measure_latency, uses, self.out, (job,), alone=True)]
+            found += [
+                job,
+                by_time,
+                Job(row, "latency", job.seed, measure_latency, uses, self.out, (job,), alone=True),
+            ]
         return found
 
 
@@ -120,4 +141,7 @@ def measure_latency(job: Job, context: Context) -> Values:
         start = time.perf_counter()
         system.translate(texts)
         seconds = time.perf_counter() - start
-    return {"latency": 1000 * statistics.median(each), "words_per_second": sum(len(text.split()) for text in texts) / seconds}
+    return {
+        "latency": 1000 * statistics.median(each),
+        "words_per_second": sum(len(text.split()) for text in texts) / seconds,
+    }

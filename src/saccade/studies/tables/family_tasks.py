@@ -13,18 +13,47 @@ from .lecture_claims import ABOUT, TO, WORDS, Claim
 IMAGES = {"image_encoder": {"family": "cnn", "dim": 16, "depths": [1, 1], "stem_stride": 2}}
 ENCODERS: Mapping[str, Values] = {  # about as many parameters each
     "rnn": {"family": "rnn-encoder", "dim": 64, "hidden": 48, "depth": 1, "dropout": 0.1},
-    "transformer": {"family": "transformer-encoder", "dim": 64, "hidden": 128, "depth": 2, "heads": 4},
+    "transformer": {
+        "family": "transformer-encoder",
+        "dim": 64,
+        "hidden": 128,
+        "depth": 2,
+        "heads": 4,
+    },
 }
 SEQ2SEQ: Mapping[str, Values] = {
     "rnn": {"family": "bahdanau", "dim": 64, "hidden": 64, "dropout": 0.0},
-    "transformer": {"family": "transformer", "dim": 64, "hidden": 128, "depth": 2, "heads": 4, "dropout": 0.0},
+    "transformer": {
+        "family": "transformer",
+        "dim": 64,
+        "hidden": 128,
+        "depth": 2,
+        "heads": 4,
+        "dropout": 0.0,
+    },
 }
 UNDROPPED = dict.fromkeys(
-    ("dropout", "embedding_dropout", "input_dropout", "layer_dropout", "weight_dropout", "size_penalty", "change_penalty"), 0.0
+    (
+        "dropout",
+        "embedding_dropout",
+        "input_dropout",
+        "layer_dropout",
+        "weight_dropout",
+        "size_penalty",
+        "change_penalty",
+    ),
+    0.0,
 )
 WRITERS: Mapping[str, Values] = {
     "rnn": {"family": "rnn-decoder", "dim": 64, "hidden": 64, "depth": 2, **UNDROPPED},
-    "transformer": {"family": "transformer-decoder", "dim": 64, "hidden": 128, "depth": 2, "heads": 4, "dropout": 0.0},
+    "transformer": {
+        "family": "transformer-decoder",
+        "dim": 64,
+        "hidden": 128,
+        "depth": 2,
+        "heads": 4,
+        "dropout": 0.0,
+    },
 }
 # task → the recipe's task, the corpus, the models of both families, the metric, tokens per update
 TASKS: Mapping[str, tuple[str, str, Mapping[str, Values], str, int]] = {
@@ -36,8 +65,14 @@ TASKS: Mapping[str, tuple[str, str, Mapping[str, Values], str, int]] = {
     "language": ("language-modelling", "phrasebook", WRITERS, "perplexity", 1500),
     "captions": ("captioning", "shapes", SEQ2SEQ, "bleu", 200),
 }
-SIZES = {"tiny": {"train": 60, "dev": 6, "test": 6}, "small": {"train": 3000, "dev": 150, "test": 300}}
-PICTURES = {"tiny": {"train": 20, "dev": 4, "test": 4, "size": 32}, "small": {"train": 2000, "dev": 60, "test": 100, "size": 32}}
+SIZES = {
+    "tiny": {"train": 60, "dev": 6, "test": 6},
+    "small": {"train": 3000, "dev": 150, "test": 300},
+}
+PICTURES = {
+    "tiny": {"train": 20, "dev": 4, "test": 4, "size": 32},
+    "small": {"train": 2000, "dev": 60, "test": 100, "size": 32},
+}
 UPDATES, RATE = {"tiny": 30, "small": 250}, 0.004
 TOKENS = 600  # of pairs of statements
 
@@ -61,7 +96,11 @@ class Tasks(Claim):
     )
 
     def rows(self) -> dict[str, str]:
-        return {f"{task}-{family}": f"{task}, {family}" for task in TASKS for family in ("rnn", "transformer")}
+        return {
+            f"{task}-{family}": f"{task}, {family}"
+            for task in TASKS
+            for family in ("rnn", "transformer")
+        }
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
         name, _, family = row.rpartition("-")
@@ -72,14 +111,19 @@ class Tasks(Claim):
         }
         recipe: Values = {
             "task": task,
-            "data": {**{split: f"{corpus}:{split}" for split in ("train", "dev", "test")}, corpus: sizes},
+            "data": {
+                **{split: f"{corpus}:{split}" for split in ("train", "dev", "test")},
+                corpus: sizes,
+            },
             "vocabulary": WORDS,
             "model": {**families[family], **(IMAGES if corpus == "shapes" else {})},
             "training": training(self.scale, UPDATES[self.scale], tokens, learning_rate=RATE),
             "asked": {"metric": metric},
         }
         recipe |= {"language": {"block": 64}} if task == "language-modelling" else {}
-        return [Job(row, self.main, seed, train_and_name, recipe, self.out) for seed in range(seeds)]
+        return [
+            Job(row, self.main, seed, train_and_name, recipe, self.out) for seed in range(seeds)
+        ]
 
 
 def train_and_name(job: Job, context: Context) -> Values:
@@ -104,8 +148,14 @@ class Entailment(Claim):
     )
     few: ClassVar[Mapping[str, int]] = {"tiny": 30, "small": 500}
     many: ClassVar[Mapping[str, int]] = {"tiny": 60, "small": 4000}
-    counts: ClassVar[Mapping[str, Values]] = {"tiny": {"dev": 6, "test": 6}, "small": {"dev": 200, "test": 500}}
-    updates: ClassVar[Mapping[str, tuple[int, int]]] = {"tiny": (30, 30), "small": (1000, 1000)}  # of pretraining, with labels
+    counts: ClassVar[Mapping[str, Values]] = {
+        "tiny": {"dev": 6, "test": 6},
+        "small": {"dev": 200, "test": 500},
+    }
+    updates: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "tiny": (30, 30),
+        "small": (1000, 1000),
+    }  # of pretraining, with labels
     honest = (
         "Statements of a small grammar, whose labels follow by logic; a guess is right once in three. The masked model reads the same kind of "
         "pairs without labels, so that what it can bring is what words mean (a poodle is a dog), not knowledge of a larger world."
@@ -116,28 +166,41 @@ class Entailment(Claim):
         return {}, ABOUT + self.made_of
 
     def rows(self) -> dict[str, str]:
-        models = {"rnn": "LSTM from scratch", "scratch": "Transformer from scratch", "pretrained": "Transformer, pretrained"}
+        models = {
+            "rnn": "LSTM from scratch",
+            "scratch": "Transformer from scratch",
+            "pretrained": "Transformer, pretrained",
+        }
         counts = {"few": self.few[self.scale], "many": self.many[self.scale]}
         named = {
-            f"{name}-{size}": f"{title}, {count:,} labels" for size, count in counts.items() for name, title in models.items()
+            f"{name}-{size}": f"{title}, {count:,} labels"
+            for size, count in counts.items()
+            for name, title in models.items()
         }
         return {"masked": "masked language model, no labels", **named}
 
     def texts(self, count: int) -> Values:
         """The recipe's data with so many training texts; the dev and the test part are the same for each number."""
         splits = ("train", "dev", "test")
-        return {**{name: f"entailment:{name}" for name in splits}, "entailment": {"train": count, **self.counts[self.scale]}}
+        return {
+            **{name: f"entailment:{name}" for name in splits},
+            "entailment": {"train": count, **self.counts[self.scale]},
+        }
 
     def pretraining(self, seed: int) -> Job:
         """A masked language model of all texts; the rows that start from it share it."""
-        texts = {key: value for key, value in self.texts(self.many[self.scale]).items() if key != "test"}
+        texts = {
+            key: value for key, value in self.texts(self.many[self.scale]).items() if key != "test"
+        }
         masked: Values = {
             "task": "language-modelling",
             "data": texts,
             "vocabulary": {"kind": "words"},
             "language": {"objective": "masked", "block": 64, "share": 0.25},
             "model": ENCODERS["transformer"],
-            "training": training(self.scale, self.updates[self.scale][0], TOKENS, learning_rate=RATE),
+            "training": training(
+                self.scale, self.updates[self.scale][0], TOKENS, learning_rate=RATE
+            ),
         }
         return Job("masked", "masked", seed, train, masked, self.out)
 
@@ -149,13 +212,22 @@ class Entailment(Claim):
             "task": "classification",
             "data": self.texts((self.few if size == "few" else self.many)[self.scale]),
             "model": ENCODERS["rnn" if name == "rnn" else "transformer"],
-            "training": training(self.scale, self.updates[self.scale][1], TOKENS, learning_rate=RATE, watch="accuracy"),
+            "training": training(
+                self.scale,
+                self.updates[self.scale][1],
+                TOKENS,
+                learning_rate=RATE,
+                watch="accuracy",
+            ),
         }
         found = list[Job]()
         for seed in range(seeds):
             before = (self.pretraining(seed),) if name == "pretrained" else ()
             own = {} if before else {"vocabulary": {"kind": "words"}}
-            found += [*before, Job(row, self.main, seed, train, {**labeled, **own}, self.out, before)]
+            found += [
+                *before,
+                Job(row, self.main, seed, train, {**labeled, **own}, self.out, before),
+            ]
         return found
 
     def plan(self, only: Sequence[str], seeds: int) -> list[Job]:

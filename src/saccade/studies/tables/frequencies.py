@@ -27,7 +27,12 @@ class Frequencies(nn.Module):
 
     def __init__(self, counts: Tensor, marks: int) -> None:
         super().__init__()
-        words = counts.double().index_fill(0, torch.arange(marks, len(counts), device=counts.device), -1.0) + 1
+        words = (
+            counts.double().index_fill(
+                0, torch.arange(marks, len(counts), device=counts.device), -1.0
+            )
+            + 1
+        )
         self.log = nn.Parameter((words / words.sum()).log().clamp_min(-1e4), requires_grad=False)
         self.marks = marks
 
@@ -44,7 +49,14 @@ class Frequencies(nn.Module):
 
 def control(recipe: Values, out: Path, row: str = CONTROL, stage: str = "loss") -> Job:
     """The control of rows that are trained by this recipe."""
-    return Job(row, stage, 0, measure_frequencies, {"data": recipe["data"], "counted": recipe, "at_most": 30}, out)
+    return Job(
+        row,
+        stage,
+        0,
+        measure_frequencies,
+        {"data": recipe["data"], "counted": recipe, "at_most": 30},
+        out,
+    )
 
 
 def measure_frequencies(job: Job, context: Context) -> Values:

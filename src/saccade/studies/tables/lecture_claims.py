@@ -18,13 +18,30 @@ WORDS = {"kind": "words", "split": "punctuation", "lowercase": True}
 ABOUT = "generated sets that come with saccade, as at every table of a claim: "
 TRANSFORMER: Mapping[str, Values] = {
     "tiny": {"family": "transformer", "dim": 32, "hidden": 64, "depth": 1, "heads": 2},
-    "small": {"family": "transformer", "dim": 64, "hidden": 256, "depth": 2, "heads": 4, "dropout": 0.0},
+    "small": {
+        "family": "transformer",
+        "dim": 64,
+        "hidden": 256,
+        "depth": 2,
+        "heads": 4,
+        "dropout": 0.0,
+    },
 }
-RECURRENT: Mapping[str, Values] = {"tiny": {"dim": 32, "hidden": 32}, "small": {"dim": 64, "hidden": 64, "dropout": 0.0}}
+RECURRENT: Mapping[str, Values] = {
+    "tiny": {"dim": 32, "hidden": 32},
+    "small": {"dim": 64, "hidden": 64, "dropout": 0.0},
+}
 UPDATES, TOKENS = {"tiny": 60, "small": 250}, {"tiny": 500, "small": 700}
-RATES = {"transformer": 0.004, "convs2s": 0.004}  # tried on one row each, and 0.008 for recurrent models
+RATES = {
+    "transformer": 0.004,
+    "convs2s": 0.004,
+}  # tried on one row each, and 0.008 for recurrent models
 PAIRS_ALONE = "Short sentences of a small grammar, models of some hundred thousand parameters, 250 updates at scale small: "
-LEARNED = (Column("early_loss", "early loss", 3), Column("final_loss", "final loss", 3), Column("bleu", "BLEU", 1))
+LEARNED = (
+    Column("early_loss", "early loss", 3),
+    Column("final_loss", "final loss", 3),
+    Column("bleu", "BLEU", 1),
+)
 
 
 class Claim(Study):
@@ -39,7 +56,9 @@ class Claim(Study):
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
         sizes = study.SENTENCES if self.scale == "tiny" else SENTENCES
-        pairs = {split: f"phrasebook:{split}" for split in ("train", "dev", "test")} | {"phrasebook": {**sizes, "to": TO}}
+        pairs = {split: f"phrasebook:{split}" for split in ("train", "dev", "test")} | {
+            "phrasebook": {**sizes, "to": TO}
+        }
         return {"pairs": pairs}, ABOUT + self.made_of
 
     def rows(self) -> dict[str, str]:
@@ -55,7 +74,10 @@ class Claim(Study):
         return {"data": self.data["pairs"], "vocabulary": WORDS, "model": model, "training": steps}
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
-        return [Job(row, self.main, seed, train, self.translator(self.model(row)), self.out) for seed in range(seeds)]
+        return [
+            Job(row, self.main, seed, train, self.translator(self.model(row)), self.out)
+            for seed in range(seeds)
+        ]
 
 
 class Heads(Claim):
@@ -157,7 +179,11 @@ class Scores(Claim):
 
     def rows(self) -> dict[str, str]:
         widths = self.widths[self.scale]
-        named = {f"{score}-{width}": f"{score}, width {width}" for score in ("reduced-rank", "additive") for width in widths}
+        named = {
+            f"{score}-{width}": f"{score}, width {width}"
+            for score in ("reduced-rank", "additive")
+            for width in widths
+        }
         return {"dot": "dot", "bilinear": "bilinear", **named}
 
     def model(self, row: str) -> Values:
@@ -199,4 +225,6 @@ class Hard(Claim):
 
     def jobs(self, row: str, seeds: int) -> list[Job]:
         asked = {"asked": {"reach": self.reach}}
-        return [replace(job, settings={**job.settings, **asked}) for job in super().jobs(row, seeds)]
+        return [
+            replace(job, settings={**job.settings, **asked}) for job in super().jobs(row, seeds)
+        ]

@@ -11,8 +11,14 @@ from .frequencies import ABOUT, CONTROL, control
 
 BASELINE, BASELINE_SEEDS = "vanilla", 5  # the paper's ± is that of five runs of its baseline
 # at scale small all factors of the paper's rows (2/3, 3/2 …) give whole numbers, so that parameters match as they do there
-SIZES = {"tiny": {"dim": 48, "hidden": 192, "depth": 2, "heads": 6}, "small": {"dim": 192, "hidden": 768, "depth": 6, "heads": 6}}
-UPDATES = {"tiny": {"loss": 160, "sst2": 160, "bleu": 400}, "small": {"loss": 1200, "sst2": 250, "bleu": 1200}}
+SIZES = {
+    "tiny": {"dim": 48, "hidden": 192, "depth": 2, "heads": 6},
+    "small": {"dim": 192, "hidden": 768, "depth": 6, "heads": 6},
+}
+UPDATES = {
+    "tiny": {"loss": 160, "sst2": 160, "bleu": 400},
+    "small": {"loss": 1200, "sst2": 250, "bleu": 1200},
+}
 VOCABULARY = {"tiny": {"loss": 500, "bleu": 500}, "small": {"loss": 1000, "bleu": 4000}}
 PLAIN = {"stack": "plain"}
 TOKENS = {"tiny": 1024, "small": 8192}
@@ -79,7 +85,9 @@ class Modifications(Study):
     )
 
     def rows(self) -> dict[str, str]:
-        return {entry.name: entry.make.title for entry in modifications} | {CONTROL: "Word frequencies"}
+        return {entry.name: entry.make.title for entry in modifications} | {
+            CONTROL: "Word frequencies"
+        }
 
     def in_paper(self, row: str) -> Mapping[str, float]:
         return {} if row == CONTROL else modifications[row].paper
@@ -94,21 +102,46 @@ class Modifications(Study):
         return [job for seed in range(count) for job in self.stages(row, seed)]
 
     def closing(self, jobs: Sequence[Job]) -> list[Job]:
-        return [control({**self.recipe("loss"), "model": self.model(BASELINE), "training": self.training("loss")}, self.out)]
+        return [
+            control(
+                {
+                    **self.recipe("loss"),
+                    "model": self.model(BASELINE),
+                    "training": self.training("loss"),
+                },
+                self.out,
+            )
+        ]
 
     def stages(self, row: str, seed: int) -> list[Job]:
         def job(stage: str) -> Job:
-            settings = {**self.recipe(stage), "model": self.model(row), "training": self.training(stage)}
-            return Job(row, stage, seed, train, settings, self.out, reads=self.sweep(kind_of(row), stage))
+            settings = {
+                **self.recipe(stage),
+                "model": self.model(row),
+                "training": self.training(stage),
+            }
+            return Job(
+                row, stage, seed, train, settings, self.out, reads=self.sweep(kind_of(row), stage)
+            )
 
         first = job("loss")
-        how: Values = {"watch": "accuracy", "learning_rate": 0.002 if self.scale == "tiny" else 0.0005}
-        settings = {**self.recipe("sst2"), "model": self.model(row, **alone(row)), "training": self.training("sst2", **how)}
+        how: Values = {
+            "watch": "accuracy",
+            "learning_rate": 0.002 if self.scale == "tiny" else 0.0005,
+        }
+        settings = {
+            **self.recipe("sst2"),
+            "model": self.model(row, **alone(row)),
+            "training": self.training("sst2", **how),
+        }
         return [first, Job(row, "sst2", seed, train, settings, self.out, (first,)), job("bleu")]
 
     def sweep(self, kind: str, stage: str) -> tuple[Job, ...]:
         """Short trainings that try learning rates, of the first row of a kind."""
-        row, updates = next(row for row in modifications.names() if kind_of(row) == kind), UPDATES[self.scale][stage] // SHORT
+        row, updates = (
+            next(row for row in modifications.names() if kind_of(row) == kind),
+            UPDATES[self.scale][stage] // SHORT,
+        )
         settings = {**self.recipe(stage), "model": self.model(row)}
         return tuple(
             Job(
@@ -127,7 +160,13 @@ class Modifications(Study):
 
     def training(self, stage: str, updates: int = 0, **how: Any) -> Values:
         smoothing = {"smoothing": 0.1} if stage == "bleu" else {}
-        return training(self.scale, updates or UPDATES[self.scale][stage], TOKENS[self.scale], **smoothing, **how)
+        return training(
+            self.scale,
+            updates or UPDATES[self.scale][stage],
+            TOKENS[self.scale],
+            **smoothing,
+            **how,
+        )
 
     def recipe(self, stage: str) -> Values:
         """What the models of a stage read and learn."""
@@ -137,5 +176,9 @@ class Modifications(Study):
         if stage == "sst2":
             return {"task": "classification", "data": self.data["labels"]}
         language = {"objective": "denoising", "block": 64 if self.scale == "tiny" else 128}
-        text = {"task": "language-modelling", "data": self.data["text"], "vocabulary": {**size, "lowercase": True}}
+        text = {
+            "task": "language-modelling",
+            "data": self.data["text"],
+            "vocabulary": {**size, "lowercase": True},
+        }
         return {**text, "language": language}

@@ -13,7 +13,10 @@ from ...experiments.study import COSTS, Column, Job, Study, Values, training
 from . import recall_lengths
 
 LENGTH, UPDATES = {"tiny": 16, "small": 64}, {"tiny": 100, "small": 1500}
-SIZES = {"tiny": {"dim": 32, "hidden": 64, "depth": 2, "heads": 2}, "small": {"dim": 192, "hidden": 768, "depth": 4, "heads": 6}}
+SIZES = {
+    "tiny": {"dim": 32, "hidden": 64, "depth": 2, "heads": 2},
+    "small": {"dim": 192, "hidden": 768, "depth": 4, "heads": 6},
+}
 TIMES = (1, 2, 3, 4)
 
 
@@ -23,7 +26,10 @@ class Positions(Study):
     name, main, drawn = "positions", "lengths", ("loss_1", "loss_4", "recall_1", "recall_4")
     sets = ("text",)
     columns = (
-        *(Column(f"recall_{factor:g}", f"recall at {factor:g} L (%)", 1, stage="recall") for factor in recall_lengths.FACTORS),
+        *(
+            Column(f"recall_{factor:g}", f"recall at {factor:g} L (%)", 1, stage="recall")
+            for factor in recall_lengths.FACTORS
+        ),
         *(Column(f"loss_{times}", f"loss at {times} L", 3) for times in TIMES),
         Column("growth", "loss at 4 L − at L", 3),
         *COSTS,
@@ -36,7 +42,8 @@ class Positions(Study):
     def rows(self) -> dict[str, str]:
         where = {"position": "in attention", "position_embedding": "at the input"}
         return {
-            name: name if name == "none" else f"{name} ({where[next(iter(found))]})" for name, found in self.settings().items()
+            name: name if name == "none" else f"{name} ({where[next(iter(found))]})"
+            for name, found in self.settings().items()
         }
 
     def settings(self) -> Mapping[str, Values]:
@@ -54,7 +61,11 @@ class Positions(Study):
             "model": model,
             "training": training(self.scale, updates, 1024 if self.scale == "tiny" else 8192),
         }
-        asked = {"settings": {**SIZES[self.scale], **self.settings()[row]}, "length": length, "updates": updates}
+        asked = {
+            "settings": {**SIZES[self.scale], **self.settings()[row]},
+            "length": length,
+            "updates": updates,
+        }
         return [
             job
             for seed in range(seeds)
@@ -69,24 +80,35 @@ class Positions(Study):
 
         found = {}
         for stage, keys, title in (
-            ("recall", {factor: f"recall_{factor:g}" for factor in recall_lengths.FACTORS}, "recall (%)"),
+            (
+                "recall",
+                {factor: f"recall_{factor:g}" for factor in recall_lengths.FACTORS},
+                "recall (%)",
+            ),
             ("lengths", {float(times): f"loss_{times}" for times in TIMES}, "loss"),
         ):
             series: dict[str, list[tuple[float, float]]] = {}
             for row in table.results:
-                means = {factor: table.mean(row, Column(key, "", stage=stage)) for factor, key in keys.items()}
+                means = {
+                    factor: table.mean(row, Column(key, "", stage=stage))
+                    for factor, key in keys.items()
+                }
                 points = [(factor, mean) for factor, mean in means.items() if mean is not None]
                 series |= {row: points} if points else {}
             if series:
                 about = "Positions beyond the lengths of the training"
-                found[f"{stage}.png"] = lines(series, "tested length / longest length in training", title, about)
+                found[f"{stage}.png"] = lines(
+                    series, "tested length / longest length in training", title, about
+                )
         return found
 
 
 def recall(job: Job, context: Context) -> Values:
     """Recall of what stood a few positions before, at L to 4 L."""
     asked = job.settings
-    return recall_lengths.train_and_test(asked["settings"], asked["length"], job.seed, asked["updates"], recipes.device("auto"))
+    return recall_lengths.train_and_test(
+        asked["settings"], asked["length"], job.seed, asked["updates"], recipes.device("auto")
+    )
 
 
 def train_and_test(job: Job, context: Context) -> Values:
@@ -95,6 +117,8 @@ def train_and_test(job: Job, context: Context) -> Values:
     system = api.load(job.folder)
     task, dev = system.task, system.read("dev")
     for times in TIMES:
-        longer = type(task)(task.text, replace(task.how, block=times * task.how.block), task.several)
+        longer = type(task)(
+            task.text, replace(task.how, block=times * task.how.block), task.several
+        )
         found[f"loss_{times}"] = longer.evaluate(system.model, dev)["loss"]
     return {**found, "growth": found["loss_4"] - found["loss_1"]}

@@ -26,7 +26,14 @@ FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)  # tested length / L
 SYMBOLS, BACK, LEAST = 16, 5, 16  # random tokens, how far back they are asked for, and the least L
 BATCH, TEXTS, RATE = 32, 64, 2e-3  # texts per update, tested texts, learning rate
 IGNORED = -100
-SIZES = {"family": "transformer-decoder", "dim": 128, "hidden": 512, "depth": 3, "heads": 4, "dropout": 0.0}
+SIZES = {
+    "family": "transformer-decoder",
+    "dim": 128,
+    "hidden": 512,
+    "depth": 3,
+    "heads": 4,
+    "dropout": 0.0,
+}
 Settings = Mapping[str, Any]
 
 
@@ -44,8 +51,14 @@ def every_position(length: int) -> dict[str, dict[str, Any]]:
 def needed_options(table: Any, entry: Any, length: int) -> dict[str, Any]:
     """The options that a position does not have by default, from its example; a table that must end ends with `length`."""
     wanted = options_of(table, entry.make)
-    found = {name: entry.example[name] for name, p in wanted.items() if p.default is inspect.Parameter.empty}
-    return found | ({"max_len": length} if "max_len" in wanted and wanted["max_len"].default is not None else {})
+    found = {
+        name: entry.example[name]
+        for name, p in wanted.items()
+        if p.default is inspect.Parameter.empty
+    }
+    return found | (
+        {"max_len": length} if "max_len" in wanted and wanted["max_len"].default is not None else {}
+    )
 
 
 def fits_decoder(settings: Settings) -> bool:
@@ -59,17 +72,26 @@ def fits_decoder(settings: Settings) -> bool:
 
 
 def train_and_test(
-    settings: Settings, length: int = 64, seed: int = 0, updates: int = 1000, device: torch.device | str = "cpu"
+    settings: Settings,
+    length: int = 64,
+    seed: int = 0,
+    updates: int = 1000,
+    device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
     """Accuracy (in percent) and loss at each multiple of `length`, such as `recall_1.5` and `recall_loss_1.5`: None where the model refuses
     such a length, with its sentence as `error`. `settings` are those of a `transformer-decoder`, over small sizes."""
     if length < LEAST or updates < 1:
-        raise SaccadeError(f"expected a length of at least {LEAST} and an update, got {length} and {updates}; give more")
+        raise SaccadeError(
+            f"expected a length of at least {LEAST} and an update, got {length} and {updates}; give more"
+        )
     there = torch.device(device)
     torch.manual_seed(seed)
     model: nn.Module = Builder({**SIZES, **settings}).make(CausalLM, SYMBOLS).to(there)
     train(model, length, updates, seed, there)
-    found: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in model.parameters()), "error": ""}
+    found: dict[str, Any] = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "error": "",
+    }
     for factor in FACTORS:
         accuracy = loss = None
         try:
@@ -85,10 +107,14 @@ def train(model: nn.Module, length: int, updates: int, seed: int, device: torch.
     chance, model = torch.Generator().manual_seed(seed), model.train()
     optimizer = torch.optim.AdamW(model.parameters(), RATE, betas=(0.9, 0.98), weight_decay=0.01)
     warmup = max(1, updates // 10)
-    rate = lambda n: min((n + 1) / warmup, 0.5 + 0.5 * math.cos(math.pi * n / updates))  # noqa: E731
+    rate = lambda n: min((n + 1) / warmup, 0.5 + 0.5 * math.cos(math.pi * n / updates))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     for update in range(updates):
-        size = length if update % 2 else int(torch.randint(length // 2, length + 1, (), generator=chance))
+        size = (
+            length
+            if update % 2
+            else int(torch.randint(length // 2, length + 1, (), generator=chance))
+        )
         logits, target = run(model, draw_random(BATCH, size, chance), device)
         F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -98,14 +124,22 @@ def train(model: nn.Module, length: int, updates: int, seed: int, device: torch.
 
 
 @torch.no_grad()
-def measure(model: nn.Module, length: int, factor: float, device: torch.device) -> tuple[float, float]:
+def measure(
+    model: nn.Module, length: int, factor: float, device: torch.device
+) -> tuple[float, float]:
     """Accuracy in percent and loss at the last positions of texts of `factor` times the length."""
     batch = draw_random(TEXTS, round(factor * length), torch.Generator().manual_seed(0))
-    logits, target = (x[:, -(length // 2) :].flatten(0, 1) for x in run(model.eval(), batch, device))
-    return 100 * float((logits.argmax(-1) == target).double().mean()), float(F.cross_entropy(logits, target))
+    logits, target = (
+        x[:, -(length // 2) :].flatten(0, 1) for x in run(model.eval(), batch, device)
+    )
+    return 100 * float((logits.argmax(-1) == target).double().mean()), float(
+        F.cross_entropy(logits, target)
+    )
 
 
-def run(model: nn.Module, batch: tuple[Tensor, Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+def run(
+    model: nn.Module, batch: tuple[Tensor, Tensor], device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Logits (B N V) and what follows each token (B N); in bfloat16 on a GPU."""
     tokens, target = (one.to(device) for one in batch)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):

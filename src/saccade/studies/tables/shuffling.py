@@ -66,7 +66,18 @@ class Shuffle(Claim):
         found = list[Job]()
         for seed in range(seeds):
             first = Job(row, "train", seed, train, self.translator(self.model(row)), self.out)
-            found += [first, Job(row, "shuffle", seed, compare_shuffled, {"texts": TEXTS[self.scale]}, self.out, (first,))]
+            found += [
+                first,
+                Job(
+                    row,
+                    "shuffle",
+                    seed,
+                    compare_shuffled,
+                    {"texts": TEXTS[self.scale]},
+                    self.out,
+                    (first,),
+                ),
+            ]
         return found
 
 
@@ -76,7 +87,9 @@ def shuffled_memory(model: Any, order: Tensor) -> Iterator[None]:
 
     def moved(made: Any) -> Any:
         if isinstance(made, State):  # keys and values that are ready, B 1 N D
-            return made.next(keys=[key[:, :, order] for key in made.keys], value=made.value[:, :, order])
+            return made.next(
+                keys=[key[:, :, order] for key in made.keys], value=made.value[:, :, order]
+            )
         if isinstance(made, tuple):  # the memory and a last state, which stays
             return moved(made[0]), *made[1:]
         return made[:, order]
@@ -84,7 +97,7 @@ def shuffled_memory(model: Any, order: Tensor) -> Iterator[None]:
     if hasattr(model, "encode"):
         plain = model.encode
         model.encode = lambda *given: moved(plain(*given))
-        undo = lambda: delattr(model, "encode")  # noqa: E731
+        undo = lambda: delattr(model, "encode")
     else:
         undo = model.encoder.register_forward_hook(lambda module, given, made: moved(made)).remove
     try:
@@ -107,12 +120,17 @@ def compare_shuffled(job: Job, context: Context) -> Values:
         order = torch.randperm(source.shape[1], generator=generator)
         words = pair.source.split()
         moved = " ".join(words[n] for n in torch.randperm(len(words), generator=generator).tolist())
-        plain, log_p = system.translate(pair.source).text, model(source, lengths, target).log_softmax(-1)
+        plain, log_p = (
+            system.translate(pair.source).text,
+            model(source, lengths, target).log_softmax(-1),
+        )
         with shuffled_memory(model, order):
             same["memory"] += system.translate(pair.source).text == plain
             largest["memory"] = max(largest["memory"], apart(log_p, model(source, lengths, target)))
         same["source"] += system.translate(moved).text == plain
-        largest["source"] = max(largest["source"], apart(log_p, model(source[:, order], lengths, target)))
+        largest["source"] = max(
+            largest["source"], apart(log_p, model(source[:, order], lengths, target))
+        )
     shares = {f"same_{what}": 100 * count / len(pairs) for what, count in same.items()}
     return {**shares, **{f"difference_{what}": value for what, value in largest.items()}}
 

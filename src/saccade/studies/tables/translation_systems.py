@@ -25,7 +25,14 @@ POSUNK = "deep-att"  # the row with a vocabulary of words, of which some are unk
 SHALLOW = 2  # layers that are not halved
 # Sizes of the papers. At scale small every width, depth and number of heads is half of it.
 PAPERS: Mapping[str, Values] = {
-    "fixed-first": {"cell": "lstm", "first_state": "mlp", "bidirectional": False, "dim": 1000, "hidden": 1000, "depth": 4},
+    "fixed-first": {
+        "cell": "lstm",
+        "first_state": "mlp",
+        "bidirectional": False,
+        "dim": 1000,
+        "hidden": 1000,
+        "depth": 4,
+    },
     "fixed-context": {"dim": 620, "hidden": 1000},
     "bahdanau": {"dim": 620, "hidden": 1000},
     "luong": {"cell": "lstm", "bidirectional": False, "dim": 1000, "hidden": 1000, "depth": 4},
@@ -38,7 +45,9 @@ PAPERS: Mapping[str, Values] = {
     "convs2s": {"dim": 768, "hidden": 768, "depth": 15},
     "bytenet": {"dim": 1600, "hidden": 800, "depth": 30},
 }
-EXPERTS = {"feedforward": {"name": "noisy-experts", "count": 32, "top": 4}}  # of 2,048 in the paper; an output still reads 4
+EXPERTS = {
+    "feedforward": {"name": "noisy-experts", "count": 32, "top": 4}
+}  # of 2,048 in the paper; an output still reads 4
 TINY: Mapping[str, Values] = {
     "deep-att": {"dim": 32, "decoder_depth": 2},
     "moe-lstm": {"lstm_width": 64},
@@ -80,7 +89,9 @@ TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
 }
 TOKENS = {"tiny": 700, "small": 8192}
 REFINED = {"tiny": (0.001, 10, 40), "small": (0.0002, 20, 300)}
-SAMPLED = 4  # times fewer tokens in a batch of the refinement, which draws 15 outputs of each sentence
+SAMPLED = (
+    4  # times fewer tokens in a batch of the refinement, which draws 15 outputs of each sentence
+)
 # words or pieces of both languages, for the papers' numbers of parameters; of ByteNet characters
 VOCABULARIES = {
     "fixed-first": (160_000, 80_000),
@@ -131,10 +142,38 @@ class Translation(Study):
         Column("gleu_en_fr", "GLEU en→fr", 1, "", "en-fr", "gleu"),
         Column("plain_bleu_en_de", "BLEU en→de without PosUnk", 1, "", "en-de", "plain_bleu"),
         Column("plain_bleu_en_fr", "BLEU en→fr without PosUnk", 1, "", "en-fr", "plain_bleu"),
-        Column("alone_en_de", "BLEU en→de, mean of an ensemble's models", 1, "", ensemble_of("en-de"), "bleu_alone"),
-        Column("together_en_de", "BLEU en→de, ensemble", 1, "together_en_de", ensemble_of("en-de"), "bleu"),
-        Column("alone_en_fr", "BLEU en→fr, mean of an ensemble's models", 1, "", ensemble_of("en-fr"), "bleu_alone"),
-        Column("together_en_fr", "BLEU en→fr, ensemble", 1, "together_en_fr", ensemble_of("en-fr"), "bleu"),
+        Column(
+            "alone_en_de",
+            "BLEU en→de, mean of an ensemble's models",
+            1,
+            "",
+            ensemble_of("en-de"),
+            "bleu_alone",
+        ),
+        Column(
+            "together_en_de",
+            "BLEU en→de, ensemble",
+            1,
+            "together_en_de",
+            ensemble_of("en-de"),
+            "bleu",
+        ),
+        Column(
+            "alone_en_fr",
+            "BLEU en→fr, mean of an ensemble's models",
+            1,
+            "",
+            ensemble_of("en-fr"),
+            "bleu_alone",
+        ),
+        Column(
+            "together_en_fr",
+            "BLEU en→fr, ensemble",
+            1,
+            "together_en_fr",
+            ensemble_of("en-fr"),
+            "bleu",
+        ),
     )
     paper_columns = {  # noqa: RUF012
         "bleu_en_de": "paper: BLEU en–de",
@@ -157,7 +196,14 @@ class Translation(Study):
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
         read = {way: load_yaml(f"multi30k-{way}")["data"] for way in WAYS}
-        missing = sorted({need for data in read.values() for need in index.needs({"data": data}) if need != "nothing"})
+        missing = sorted(
+            {
+                need
+                for data in read.values()
+                for need in index.needs({"data": data})
+                if need != "nothing"
+            }
+        )
         if self.scale != "tiny" and not missing:
             return read, "Multi30k"
         pairs = {split: f"phrasebook:{split}" for split in SENTENCES}
@@ -166,7 +212,9 @@ class Translation(Study):
             if self.scale == "tiny"
             else f"since the real ones are missing ({', '.join(missing)})"
         )
-        made = {way: {**pairs, "phrasebook": {**SENTENCES, "to": way.partition("-")[2]}} for way in WAYS}
+        made = {
+            way: {**pairs, "phrasebook": {**SENTENCES, "to": way.partition("-")[2]}} for way in WAYS
+        }
         return made, f"sentences of the phrasebook, {why}"
 
     @property
@@ -174,7 +222,10 @@ class Translation(Study):
         return WAYS[:1] if self.scale == "tiny" else WAYS
 
     def rows(self) -> dict[str, str]:
-        titles = {POSUNK: "deep-att + PosUnk", "moe-lstm": "moe-lstm, 32 experts" if self.scale == "small" else "moe-lstm"}
+        titles = {
+            POSUNK: "deep-att + PosUnk",
+            "moe-lstm": "moe-lstm, 32 experts" if self.scale == "small" else "moe-lstm",
+        }
         return {name: titles.get(name, name) for name in PAPERS} | {REWARD: "gnmt + RL"}
 
     def in_paper(self, row: str) -> Mapping[str, float]:
@@ -185,9 +236,21 @@ class Translation(Study):
     def model(self, row: str) -> Values:
         """A family at this scale."""
         if self.scale == "tiny":
-            known = {name: value for name, value in PAPERS[row].items() if not isinstance(value, int) or isinstance(value, bool)}
+            known = {
+                name: value
+                for name, value in PAPERS[row].items()
+                if not isinstance(value, int) or isinstance(value, bool)
+            }
             depth = {"depth": 2} if "depth" in PAPERS[row] else {}
-            return {"family": row, **known, "dim": 64, "hidden": 64, **depth, "dropout": 0.0, **TINY.get(row, {})}
+            return {
+                "family": row,
+                **known,
+                "dim": 64,
+                "hidden": 64,
+                **depth,
+                "dropout": 0.0,
+                **TINY.get(row, {}),
+            }
         halved = {name: half(name, value) for name, value in PAPERS[row].items()}
         return {"family": row, **halved, "dropout": 0.3, **(EXPERTS if row == "moe-lstm" else {})}
 
@@ -202,14 +265,29 @@ class Translation(Study):
         rate, warmup, updates = REFINED[self.scale] if row == REWARD else TRAINING[self.scale][row]
         smoothing = 0.0 if self.scale == "tiny" or row == REWARD else 0.1
         how: Values = {"learning_rate": rate, "warmup": warmup, "smoothing": smoothing}
-        how |= {"reward": "gleu", "watch": "bleu"} if row == REWARD else {"average": 4 if self.scale == "small" else 0}
+        how |= (
+            {"reward": "gleu", "watch": "bleu"}
+            if row == REWARD
+            else {"average": 4 if self.scale == "small" else 0}
+        )
         tokens = TOKENS[self.scale] // (SAMPLED if row == REWARD else 1)
-        settings: Values = {"model": self.model(of), "training": training(self.scale, updates, tokens, **how)}
+        settings: Values = {
+            "model": self.model(of),
+            "training": training(self.scale, updates, tokens, **how),
+        }
         settings |= {} if row == REWARD else {"vocabulary": self.vocabulary(row)}
         started = self.jobs(of, seeds) if row == REWARD else []
         before = {(job.stage, job.seed): (job,) for job in started}
         return [
-            Job(row, way, seed, train_and_copy, {"data": self.data[way], **settings}, self.out, before.get((way, seed), ()))
+            Job(
+                row,
+                way,
+                seed,
+                train_and_copy,
+                {"data": self.data[way], **settings},
+                self.out,
+                before.get((way, seed), ()),
+            )
             for way in self.ways
             for seed in range(seeds)
         ]
@@ -225,8 +303,13 @@ class Translation(Study):
         """The ensembles: one for each MEMBERS seeds of a system."""
         found = []
         for row, way in dict.fromkeys((job.row, job.stage) for job in jobs):
-            members = sorted((job for job in jobs if (job.row, job.stage) == (row, way)), key=lambda job: job.seed)
-            groups = [tuple(members[first : first + MEMBERS]) for first in range(0, len(members), MEMBERS)]
+            members = sorted(
+                (job for job in jobs if (job.row, job.stage) == (row, way)),
+                key=lambda job: job.seed,
+            )
+            groups = [
+                tuple(members[first : first + MEMBERS]) for first in range(0, len(members), MEMBERS)
+            ]
             found += [
                 Job(row, ensemble_of(way), number, evaluate_together, {}, self.out, group)
                 for number, group in enumerate(groups)
@@ -238,7 +321,9 @@ class Translation(Study):
 @lru_cache
 def count_paper(row: str) -> int:
     """The parameters of a paper's model with the paper's vocabularies, which is not allocated."""
-    experts = {"feedforward": {**EXPERTS["feedforward"], "count": 2048}} if row == "moe-lstm" else {}
+    experts = (
+        {"feedforward": {**EXPERTS["feedforward"], "count": 2048}} if row == "moe-lstm" else {}
+    )
     with torch.device("meta"), Undrawn():
         model = Builder({"family": row, **PAPERS[row], **experts}).make(Seq2Seq, *VOCABULARIES[row])
     return sum(parameter.numel() for parameter in model.parameters())
@@ -246,7 +331,11 @@ def count_paper(row: str) -> int:
 
 def half(name: str, value: Any) -> Any:
     """Half of a width, depth or number of heads of a paper, rounded up; the depth of a shallow system stays."""
-    if not isinstance(value, int) or isinstance(value, bool) or (name == "depth" and value <= SHALLOW):
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or (name == "depth" and value <= SHALLOW)
+    ):
         return value
     return (value + 1) // 2
 
@@ -265,5 +354,7 @@ def evaluate_together(job: Job, context: Context) -> Values:
     """The BLEU of one system's seeds as an ensemble, and the mean of what each of them reaches alone."""
     systems = [api.load(one.folder, recipe_of(one, context.threads).device) for one in job.after]
     scores = api.ensemble(systems).evaluate(systems[0].read("test"))
-    alone = [json.loads(one.result.read_text(encoding="utf-8"))["values"]["bleu"] for one in job.after]
+    alone = [
+        json.loads(one.result.read_text(encoding="utf-8"))["values"]["bleu"] for one in job.after
+    ]
     return {"bleu": float(scores["bleu"]), "bleu_alone": statistics.fmean(alone)}

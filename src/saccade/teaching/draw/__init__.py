@@ -13,22 +13,43 @@ if TYPE_CHECKING:
 
 # name → module and what it draws; modules are loaded when they are asked for
 FIGURES = {
-    "mask": ("mask_pictures", "who may attend to whom: any mask, swin, big-bird, or a file of zeros and ones"),
+    "mask": (
+        "mask_pictures",
+        "who may attend to whom: any mask, swin, big-bird, or a file of zeros and ones",
+    ),
     "positions": ("position_pictures", "index × dimension, pᵢ·pⱼ, and the binary table"),
     "desiderata": (
         "desiderata",
         "what is asked of positions, measured for every kind: unique, bounded, the same at every length",
     ),
-    "scaling": ("scaling", "variance, entropy and gradient of softmax against D, with and without √D"),
-    "landscape": ("landscape", "the loss around a model, with and without residuals; or around run folders' models"),
-    "words": ("word_map", "a map of words: of a run folder's model, or of the phrasebook by counts"),
-    "model": ("model_diagram", "a block diagram of a recipe or run folder, with shapes and parameters"),
-    "cost": ("cost_curves", "time, memory, operations, path length and sequential steps against length"),
+    "scaling": (
+        "scaling",
+        "variance, entropy and gradient of softmax against D, with and without √D",
+    ),
+    "landscape": (
+        "landscape",
+        "the loss around a model, with and without residuals; or around run folders' models",
+    ),
+    "words": (
+        "word_map",
+        "a map of words: of a run folder's model, or of the phrasebook by counts",
+    ),
+    "model": (
+        "model_diagram",
+        "a block diagram of a recipe or run folder, with shapes and parameters",
+    ),
+    "cost": (
+        "cost_curves",
+        "time, memory, operations, path length and sequential steps against length",
+    ),
     "distance": (
         "gradient_distance",
         "the gradient at a source word against its distance: fixed context, attention, Transformer",
     ),
-    "orders": ("word_orders", "the same sentence in seven languages, with the links between their words"),
+    "orders": (
+        "word_orders",
+        "the same sentence in seven languages, with the links between their words",
+    ),
     "share": ("operation_share", "the share of operations outside attention, by size and length"),
 }
 
@@ -38,14 +59,18 @@ def options_of(what: str) -> dict[str, inspect.Parameter]:
     if what not in FIGURES:
         raise SaccadeError(f"no drawing named '{what}'{did_you_mean(what, FIGURES)}")
     function = import_module(f".{FIGURES[what][0]}", __package__).draw
-    return {name: one for name, one in inspect.signature(function).parameters.items() if name != "names"}
+    return {
+        name: one for name, one in inspect.signature(function).parameters.items() if name != "names"
+    }
 
 
 def draw(what: str, names: list[str] | None = None, **options: Any) -> Drawing:
     """A figure by its name, of these names, with these options; an option that it does not have is refused."""
     known = options_of(what)
     wrong = next((name for name in options if name not in known), None)
-    if wrong is not None and not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+    if wrong is not None and not any(
+        one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()
+    ):
         has = ", ".join(known) or "none"
         raise SaccadeError(f"draw {what} has no option '{wrong}'; its options: {has}")
     for name, value in options.items():
@@ -54,7 +79,11 @@ def draw(what: str, names: list[str] | None = None, **options: Any) -> Drawing:
         wanted = int if isinstance(default, int) else (int, float)
         if number and (isinstance(value, bool) or not isinstance(value, wanted)):
             raise SaccadeError(f"{name} is {value!r}; expected a number such as {name}={default}")
-        if isinstance(default, tuple) and not (isinstance(value, list | tuple) and all(type(one) is int for one in value)):
-            raise SaccadeError(f"{name} is {value!r}; expected whole numbers such as {name}={','.join(map(str, default))}")
+        if isinstance(default, tuple) and not (
+            isinstance(value, list | tuple) and all(type(one) is int for one in value)
+        ):
+            raise SaccadeError(
+                f"{name} is {value!r}; expected whole numbers such as {name}={','.join(map(str, default))}"
+            )
     made: Drawing = import_module(f".{FIGURES[what][0]}", __package__).draw(names or [], **options)
     return made

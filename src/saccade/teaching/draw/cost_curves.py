@@ -30,7 +30,9 @@ def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] =
     recurrence passes; `steps`: the longest chain of operations that wait for one another."""
     found = Numbers()
     for form in forms:
-        mine: dict[str, dict[int, float]] = {name: {} for name in ("seconds", "memory", "operations", "path", "steps")}
+        mine: dict[str, dict[int, float]] = {
+            name: {} for name in ("seconds", "memory", "operations", "path", "steps")
+        }
         for length in lengths:
             settings = settings_of(form, length, SIZES)
             seconds, memory = cost_of_pass(settings, length, torch.device("cpu"))
@@ -44,7 +46,9 @@ def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] =
             if layers != "none":
                 mine["path"][length] = layers
             mine["steps"][length] = longest_chain(run_small(settings, length)[0].grad_fn)
-        if mine["steps"][max(paths)] > mine["steps"][min(paths)]:  # a recurrence: the way between both ends passes all between
+        if (
+            mine["steps"][max(paths)] > mine["steps"][min(paths)]
+        ):  # a recurrence: the way between both ends passes all between
             mine["path"] = {length: layers * length for length, layers in mine["path"].items()}
         found[form] = mine
     return found
@@ -61,7 +65,9 @@ def count(form: str, length: int) -> float:
 def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
     """Seconds, memory, operations, path length and sequential steps against the length of a text, for forms of `table efficient`."""
     if len({*lengths}) < 2 or min(lengths) < 16 or max(lengths) > 65_536:
-        raise SaccadeError(f"expected two or more lengths from 16 to 65,536, got {', '.join(map(str, lengths))}")
+        raise SaccadeError(
+            f"expected two or more lengths from 16 to 65,536, got {', '.join(map(str, lengths))}"
+        )
     for name in names:
         if name not in NAMES:
             raise SaccadeError(f"no form named '{name}'{did_you_mean(name, NAMES)}")
@@ -70,14 +76,25 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
     panels = []
     for what in ("seconds", "memory", "operations", "path", "steps"):
         series = {form: list(mine[what].items()) for form, mine in found.items() if mine[what]}
-        panels.append(Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy"))
+        panels.append(
+            Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy")
+        )
     longest, furthest = max(lengths), max(PATHS)
     head = [f"{what} at {longest:,}" for what in ("seconds", "MiB", "operations")]
     rows = [["form", *head, f"path at {furthest}", f"chain at {PATHS[0]}", f"chain at {furthest}"]]
     for form, mine in found.items():
-        numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")] + [f"{mine['operations'][longest]:.3g}"]
+        numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")] + [
+            f"{mine['operations'][longest]:.3g}"
+        ]
         ends = rounded(mine["path"][furthest]) if furthest in mine["path"] else "–"
-        rows.append([form, *numbers, ends, *(f"{mine['steps'][length]:,}" for length in (PATHS[0], furthest))])
+        rows.append(
+            [
+                form,
+                *numbers,
+                ends,
+                *(f"{mine['steps'][length]:,}" for length in (PATHS[0], furthest)),
+            ]
+        )
     note = f"one block of width 64, one text · a window of 64 tokens to each side, {REACH} where layers are counted · logarithmic axes"
     title = "The cost of a text against its length"
     text = (

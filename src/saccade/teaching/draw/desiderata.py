@@ -22,7 +22,10 @@ from .panels import Drawing, Heat, rounded, side_by_side
 from .position_pictures import build, effect
 
 DIM = 8  # its slowest wave has a period of 6,283 positions, which the longest texts contain
-FAR, FAR_TREES = (8192, 65_536), (256, 512)  # a bounded value is as large in both; distances in a tree need N × N numbers
+FAR, FAR_TREES = (
+    (8192, 65_536),
+    (256, 512),
+)  # a bounded value is as large in both; distances in a tree need N × N numbers
 ALIKE, ROUNDING, GROWS = 1e-6, 1e-4, 1.1
 MOST = 256
 
@@ -40,8 +43,14 @@ def make(name: str, length: int, dim: int = DIM, seed: int = 0) -> nn.Module:
     """A position of this kind with its usual options, random where it is learned; a table that must end ends with `length`."""
     where, entry = kinds()[name]
     table = token_inputs.table if where == "input" else positions.table
-    facts = {"dim": dim} if where == "input" else {"dim": dim, "dim_values": dim, "heads": 1, "causal": False}
-    made: nn.Module = build(table, {"name": name, **needed_options(table, entry, length)}, seed, **facts)
+    facts = (
+        {"dim": dim}
+        if where == "input"
+        else {"dim": dim, "dim_values": dim, "heads": 1, "causal": False}
+    )
+    made: nn.Module = build(
+        table, {"name": name, **needed_options(table, entry, length)}, seed, **facts
+    )
     return made
 
 
@@ -72,7 +81,9 @@ def pairs(part: nn.Module, length: int, dim: int = DIM) -> Tensor:
     if not isinstance(part, positions.Position):
         found = vectors(part, length, dim)
         return (found.unsqueeze(1) - found.unsqueeze(0)).norm(dim=-1)
-    return effect(part, positions.Positions.line(length, length, relation=relation(part, length)), dim)
+    return effect(
+        part, positions.Positions.line(length, length, relation=relation(part, length)), dim
+    )
 
 
 def relation(part: nn.Module, length: int) -> Tensor | None:
@@ -84,10 +95,18 @@ def largest(part: nn.Module, length: int, dim: int = DIM) -> float:
     """The largest number of an embedding; or the largest effect on the scores of the queries 0, 1, 2, 4 … and the last."""
     if not isinstance(part, positions.Position):
         return float(vectors(part, length, dim).abs().max())
-    at = torch.tensor([0, *(2**n for n in range(length.bit_length()) if 2**n < length - 1), length - 1])
+    at = torch.tensor(
+        [0, *(2**n for n in range(length.bit_length()) if 2**n < length - 1), length - 1]
+    )
     steps = relation(part, length)
     return float(
-        effect(part, positions.Positions(at, torch.arange(length), None if steps is None else steps[:, at]), dim).abs().max()
+        effect(
+            part,
+            positions.Positions(at, torch.arange(length), None if steps is None else steps[:, at]),
+            dim,
+        )
+        .abs()
+        .max()
     )
 
 
@@ -98,7 +117,9 @@ class Desiderata:
     nearest: float  # the largest difference by which the two most similar positions of a text differ for some query
     moved: float  # how much the effect of a pair differs in a text of two thirds of the length
     spread: float  # how much the effects of pairs at one distance differ, as a share of how much all differ
-    growth: float | None  # the largest value in the longest texts, divided by that in shorter ones; None where no text is so long
+    growth: (
+        float | None
+    )  # the largest value in the longest texts, divided by that in shorter ones; None where no text is so long
     repeated: bool  # two passes are equal
     learned: int  # numbers
 
@@ -118,18 +139,32 @@ class Desiderata:
 
 def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
     """Of one position, in texts of `length` positions, shorter and far longer ones."""
-    one, again, shorter = pairs(part.train(), length, dim), pairs(part, length, dim), 2 * length // 3
+    one, again, shorter = (
+        pairs(part.train(), length, dim),
+        pairs(part, length, dim),
+        2 * length // 3,
+    )
     moved = float((pairs(part, shorter, dim) - one[:shorter, :shorter]).abs().max())
-    apart = (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)  # of each two keys, by the query that distinguishes them best
+    apart = (
+        (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)
+    )  # of each two keys, by the query that distinguishes them best
     apart.fill_diagonal_(torch.inf)
-    spread = max(float(line.max() - line.min()) for line in (one.diagonal(n) for n in range(1 - length, length)))
+    spread = max(
+        float(line.max() - line.min())
+        for line in (one.diagonal(n) for n in range(1 - length, length))
+    )
     spread /= float(one.max() - one.min()) or 1.0
     growth: float | None = None
     with contextlib.suppress(SaccadeError):  # a learned table ends
-        less, more = (largest(part, far, dim) for far in (FAR_TREES if getattr(part, "needs_relation", False) else FAR))
+        less, more = (
+            largest(part, far, dim)
+            for far in (FAR_TREES if getattr(part, "needs_relation", False) else FAR)
+        )
         growth = more / less if less else 1.0
     learned = sum(parameter.numel() for parameter in part.parameters())
-    return Desiderata(float(apart.min()), moved, spread, growth, bool(torch.equal(one, again)), learned)
+    return Desiderata(
+        float(apart.min()), moved, spread, growth, bool(torch.equal(one, again)), learned
+    )
 
 
 def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> Drawing:
@@ -138,7 +173,9 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
     if wrong := next((name for name in names if name not in known), None):
         raise SaccadeError(f"no positions named '{wrong}'{did_you_mean(wrong, known)}")
     if not 8 <= length <= MOST or not 4 <= dim <= MOST or dim % 2:
-        raise SaccadeError(f"expected a length from 8 to {MOST} and an even dim from 4 to {MOST}, got {length} and {dim}")
+        raise SaccadeError(
+            f"expected a length from 8 to {MOST} and an even dim from 4 to {MOST}, got {length} and {dim}"
+        )
     head = [
         "positions",
         "at the",
@@ -153,7 +190,9 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
     for name in names or known:
         part, where = make(name, length, dim, seed), known[name][0]
         rows.append([name, where, *measure(part, length, dim).cells()])
-        panels.append(Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, pairs(part, length, dim), bar=True))
+        panels.append(
+            Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, pairs(part, length, dim), bar=True)
+        )
     title = "What is asked of positions"
     text = (
         "Unique: the largest difference by which some query distinguishes the two most similar positions. Same at every length: the effect "

@@ -15,7 +15,14 @@ RNN = {"dim": 32, "hidden": 32, "cell": "tanh", "bidirectional": False, "dropout
 MODELS: dict[str, dict[str, Any]] = {
     "fixed context": {"family": "fixed-first", **RNN},
     "attention": {"family": "bahdanau", **RNN},
-    "Transformer": {"family": "transformer", "dim": 32, "hidden": 64, "depth": 2, "heads": 4, "dropout": 0.0},
+    "Transformer": {
+        "family": "transformer",
+        "dim": 32,
+        "hidden": 64,
+        "depth": 2,
+        "heads": 4,
+        "dropout": 0.0,
+    },
 }
 
 
@@ -50,15 +57,41 @@ def measure(length: int, seeds: int) -> dict[str, list[float]]:
 def draw(names: list[str], length: int = 40, seeds: int = 5) -> Drawing:
     """The gradient of the first output at each source word, against the word's distance from the source's end."""
     if names or not 2 <= length <= 1000 or not 1 <= seeds <= 100:
-        raise SaccadeError("draw distance takes no names, a length from 2 to 1,000 and 1 to 100 seeds")
+        raise SaccadeError(
+            "draw distance takes no names, a length from 2 to 1,000 and 1 to 100 seeds"
+        )
     with torch.random.fork_rng(devices=[]):
         found = measure(length, seeds)
-    series = {name: [(n, max(value, 1e-16)) for n, value in enumerate(values, 1)] for name, values in found.items()}
+    series = {
+        name: [(n, max(value, 1e-16)) for n, value in enumerate(values, 1)]
+        for name, values in found.items()
+    }
     title = "Gradient against distance"
-    panel = Lines("share of the gradient at a source word", "words between it and the output", "share", 5.0, 2.8, series, "y")
-    rows = [["model", *(f"{at} words back" for at in sorted({1, max(1, length // 4), length // 2, length}))]]
+    panel = Lines(
+        "share of the gradient at a source word",
+        "words between it and the output",
+        "share",
+        5.0,
+        2.8,
+        series,
+        "y",
+    )
+    rows = [
+        [
+            "model",
+            *(f"{at} words back" for at in sorted({1, max(1, length // 4), length // 2, length})),
+        ]
+    ]
     for name, values in found.items():
-        rows.append([name, *(rounded(values[at - 1]) for at in sorted({1, max(1, length // 4), length // 2, length}))])
+        rows.append(
+            [
+                name,
+                *(
+                    rounded(values[at - 1])
+                    for at in sorted({1, max(1, length // 4), length // 2, length})
+                ),
+            ]
+        )
     text = (
         "The first output's gradient at each word of the source, before any training, as a share of the whole. Through a recurrence it "
         "passes every word between, and is smaller by a factor at each; attention reaches every word in one step, so that a far word's "

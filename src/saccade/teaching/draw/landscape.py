@@ -23,7 +23,11 @@ from .panels import Contours, Drawing, rounded, side_by_side
 DEPTH, UPDATES, EXAMPLES = 5, 150, 48
 RESIDUALS = {"with residuals": "pre-norm", "without residuals": "none"}
 MOST_STEPS = 101
-DATA = {"train": "reviews:train", "dev": "reviews:dev", "reviews": {"train": 200, "dev": 20, "test": 1}}
+DATA = {
+    "train": "reviews:train",
+    "dev": "reviews:dev",
+    "reviews": {"train": 200, "dev": 20, "test": 1},
+}
 
 
 def directions(model: nn.Module, seed: int) -> list[list[Tensor]]:
@@ -38,20 +42,28 @@ def directions(model: nn.Module, seed: int) -> list[list[Tensor]]:
                 one.append(torch.zeros_like(drawn))
                 continue
             rows, own = drawn.flatten(1), parameter.detach().cpu().flatten(1)
-            one.append((rows * own.norm(dim=1, keepdim=True) / rows.norm(dim=1, keepdim=True)).view_as(drawn))
+            one.append(
+                (rows * own.norm(dim=1, keepdim=True) / rows.norm(dim=1, keepdim=True)).view_as(
+                    drawn
+                )
+            )
         made.append(one)
     return made
 
 
 @torch.no_grad()
-def surface(model: nn.Module, loss: Callable[[], float], at: np.ndarray, seed: int = 0) -> np.ndarray:
+def surface(
+    model: nn.Module, loss: Callable[[], float], at: np.ndarray, seed: int = 0
+) -> np.ndarray:
     """loss(θ + a·d₁ + b·d₂) for all a (across) and b (down); the parameters are afterwards as they were."""
     ways, before = directions(model, seed), [parameter.clone() for parameter in model.parameters()]
     found = np.empty((len(at), len(at)))
     try:
         for row, b in enumerate(at):
             for column, a in enumerate(at):
-                for parameter, start, one, two in zip(model.parameters(), before, *ways, strict=True):
+                for parameter, start, one, two in zip(
+                    model.parameters(), before, *ways, strict=True
+                ):
                     parameter.copy_(start + float(a) * one + float(b) * two)
                 found[row, column] = loss()
     finally:
@@ -62,10 +74,33 @@ def surface(model: nn.Module, loss: Callable[[], float], at: np.ndarray, seed: i
 
 def train(residual: str, depth: int, updates: int, seed: int, out: Path) -> api.System:
     """A small Transformer that separates good reviews from bad ones."""
-    sizes = {"dim": 32, "hidden": 64, "depth": depth, "heads": 2, "dropout": 0.0, "residual": residual}
-    training = {"updates": updates, "tokens": 600, "learning_rate": 0.003, "warmup": 20, "schedule": "cosine", "smoothing": 0.0}
-    values = {"task": "classification", "seed": seed, "device": "cpu", "data": DATA, "vocabulary": {"kind": "words"}}
-    values |= {"model": {"family": "transformer-encoder", **sizes}, "training": {**training, "evaluate_every": updates}}
+    sizes = {
+        "dim": 32,
+        "hidden": 64,
+        "depth": depth,
+        "heads": 2,
+        "dropout": 0.0,
+        "residual": residual,
+    }
+    training = {
+        "updates": updates,
+        "tokens": 600,
+        "learning_rate": 0.003,
+        "warmup": 20,
+        "schedule": "cosine",
+        "smoothing": 0.0,
+    }
+    values = {
+        "task": "classification",
+        "seed": seed,
+        "device": "cpu",
+        "data": DATA,
+        "vocabulary": {"kind": "words"},
+    }
+    values |= {
+        "model": {"family": "transformer-encoder", **sizes},
+        "training": {**training, "evaluate_every": updates},
+    }
     return api.fit(recipes.recipe(values), out, watcher=Watcher())[0]
 
 
@@ -73,7 +108,9 @@ def loss_of(system: api.System) -> Callable[[], float]:
     """The mean loss on some of a system's training examples."""
     task: Any = system.task
     if not isinstance(task, ExampleTask):
-        raise SaccadeError(f"a landscape needs a model that learns from single examples, got one of {system.recipe.task}")
+        raise SaccadeError(
+            f"a landscape needs a model that learns from single examples, got one of {system.recipe.task}"
+        )
     batch = task.batch(task.numbers(examples_of(system.recipe, "train")[:EXAMPLES]), system.device)
     count = float(batch.wanted().sum())
     system.model.eval()
@@ -81,7 +118,12 @@ def loss_of(system: api.System) -> Callable[[], float]:
 
 
 def draw(
-    names: list[str], steps: int = 17, reach: float = 1.0, depth: int = DEPTH, updates: int = UPDATES, seed: int = 0
+    names: list[str],
+    steps: int = 17,
+    reach: float = 1.0,
+    depth: int = DEPTH,
+    updates: int = UPDATES,
+    seed: int = 0,
 ) -> Drawing:
     """The loss around one or two run folders' models; without these, around two small ones that are trained first."""
     if (
@@ -94,26 +136,59 @@ def draw(
         raise SaccadeError(
             "draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000"
         )
-    at = np.linspace(-reach, reach, steps + 1 - steps % 2)  # odd, so that the middle is the model itself
+    at = np.linspace(
+        -reach, reach, steps + 1 - steps % 2
+    )  # odd, so that the middle is the model itself
     systems: dict[str, api.System] = {Path(name).name: api.load(name, "cpu") for name in names}
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         for name, residual in {} if names else RESIDUALS.items():
             systems |= {name: train(residual, depth, updates, seed, Path(folder) / residual)}
-    found = {name: surface(system.model, loss_of(system), at, seed) for name, system in systems.items()}
-    panels, rows = [], [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]]
+    found = {
+        name: surface(system.model, loss_of(system), at, seed) for name, system in systems.items()
+    }
+    panels, rows = (
+        [],
+        [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]],
+    )
     middle = len(at) // 2
-    low, high = (min(one.min() for one in found.values()), max(float(np.quantile(one, 0.95)) for one in found.values()))
-    levels = np.linspace(low, max(high, low + 1e-6), 12)  # of all panels: equal grays are equal losses
+    low, high = (
+        min(one.min() for one in found.values()),
+        max(float(np.quantile(one, 0.95)) for one in found.values()),
+    )
+    levels = np.linspace(
+        low, max(high, low + 1e-6), 12
+    )  # of all panels: equal grays are equal losses
     for name, values in found.items():
         panels.append(
-            Contours(f"{name}: loss {values[middle, middle]:.3g}", "direction 1", "direction 2", 3.2, 3.2, at, values, levels)
+            Contours(
+                f"{name}: loss {values[middle, middle]:.3g}",
+                "direction 1",
+                "direction 2",
+                3.2,
+                3.2,
+                at,
+                values,
+                levels,
+            )
         )
-        rim = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean() - values[middle, middle]
-        rows.append([name, *map(rounded, (values[middle, middle], values.min(), values.max(), rim))])
-    trained = f"{depth} layers, {updates} updates on generated reviews" if not names else "trained models"
+        rim = (
+            np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean()
+            - values[middle, middle]
+        )
+        rows.append(
+            [name, *map(rounded, (values[middle, middle], values.min(), values.max(), rim))]
+        )
+    trained = (
+        f"{depth} layers, {updates} updates on generated reviews" if not names else "trained models"
+    )
     title = "The loss around a model"
     text = (
         "A step of 1 in either direction changes each row of each matrix by as much as that row is long (filter-normalized), so that "
         f"models can be compared; all panels have one scale, and the cross is the model itself. {trained[0].upper()}{trained[1:]}."
     )
-    return Drawing(title, text, rows, side_by_side(title, f"{trained} · lighter = higher loss, one scale", panels, across=2))
+    return Drawing(
+        title,
+        text,
+        rows,
+        side_by_side(title, f"{trained} · lighter = higher loss, one scale", panels, across=2),
+    )

@@ -28,7 +28,11 @@ def mask_matrix(name: str, length: int = 32, seed: int = 0, **options: Any) -> n
         mask = batch_mask(name, length, options)
     else:
         known = options_of(masks.table, masks.table[name])
-        mask = choose(masks.table, {"name": name, **usual(name, length, known), **options}, f"draw mask {name}")()
+        mask = choose(
+            masks.table,
+            {"name": name, **usual(name, length, known), **options},
+            f"draw mask {name}",
+        )()
     if mask.computed:  # from queries and keys: random ones show what such a mask looks like
         chance = torch.Generator().manual_seed(seed)
         mask = mask.given(*(torch.randn(1, 1, length, 8, generator=chance) for _ in range(2)))
@@ -39,7 +43,9 @@ def mask_matrix(name: str, length: int = 32, seed: int = 0, **options: Any) -> n
 def usual(name: str, length: int, known: Any) -> dict[str, Any]:
     """Options with which a mask can be seen at this length: windows and blocks of a few positions."""
     few = max(2, length // 16)
-    wanted = {"length": length, "size": few, "left": few} | ({"random": 2} if name == "blocks" else {})
+    wanted = {"length": length, "size": few, "left": few} | (
+        {"random": 2} if name == "blocks" else {}
+    )
     return {key: value for key, value in wanted.items() if key in known}
 
 
@@ -56,18 +62,28 @@ def batch_mask(name: str, length: int, options: dict[str, Any]) -> masks.Mask:
 def read_matrix(path: Path) -> np.ndarray:
     """A matrix of 0 and 1 from a text file: a row per line, numbers separated by spaces, tabs or commas, or not at all."""
     if path.stat().st_size > 4 * MOST * MOST:
-        raise SaccadeError(f"{path} has {path.stat().st_size:,} bytes; expected at most {MOST:,} × {MOST:,} zeros and ones")
+        raise SaccadeError(
+            f"{path} has {path.stat().st_size:,} bytes; expected at most {MOST:,} × {MOST:,} zeros and ones"
+        )
     try:
-        lines = [line.replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [
+            line.replace(",", " ").split()
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.strip()
+        ]
     except UnicodeDecodeError:
         raise SaccadeError(f"{path} is not a text; write a matrix as lines of 0 and 1") from None
     rows = [list(line[0]) if len(line) == 1 else line for line in lines]
-    wrong = [n for n, row in enumerate(rows, 1) if len(row) != len(rows[0]) or not {*row} <= {"0", "1"}]
+    wrong = [
+        n for n, row in enumerate(rows, 1) if len(row) != len(rows[0]) or not {*row} <= {"0", "1"}
+    ]
     if not rows or wrong:
         where = f"row {wrong[0]} of {path}" if wrong else f"{path}"
         raise SaccadeError(f"{where}: expected rows of 0 and 1, all of one length; 1 may attend")
     if max(len(rows), len(rows[0])) > MOST:
-        raise SaccadeError(f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MOST:,} × {MOST:,}")
+        raise SaccadeError(
+            f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MOST:,} × {MOST:,}"
+        )
     return np.array(rows) == "1"
 
 
@@ -75,11 +91,18 @@ def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.nda
     """Over a square grid: the windows of one block, the parts of the shifted windows of the next, and who may attend to whom there."""
     at = Windows.over(side, side, window, torch.device("cpu"))
     if not at.shift:
-        raise SaccadeError(f"windows of {window} over {side} × {side} positions are not shifted; use window < {side}")
+        raise SaccadeError(
+            f"windows of {window} over {side} × {side} positions are not shifted; use window < {side}"
+        )
     mask = at.mask(1, 1, torch.device("cpu"))
     assert mask is not None
     allowed = at.spread(mask.allowed().float(), shifted=True)[0, 0].numpy() > 0
-    numbers = at.join(torch.arange((at.padded[0] // at.size) ** 2).repeat_interleave(at.size**2).view(-1, at.size**2, 1), 0)
+    numbers = at.join(
+        torch.arange((at.padded[0] // at.size) ** 2)
+        .repeat_interleave(at.size**2)
+        .view(-1, at.size**2, 1),
+        0,
+    )
     shifted = np.unique(allowed, axis=0, return_inverse=True)[1].reshape(side, side)
     return numbers.view(side, side).numpy(), shifted, allowed
 
@@ -88,7 +111,10 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
     """Masks side by side: names of the catalogue, big-bird, swin, or files of zeros and ones; options as left=3 or size=4."""
     if not 1 <= length <= MOST:
         raise SaccadeError(f"expected a length from 1 to {MOST:,}, got {length}")
-    panels, rows = list[Heat](), [["mask", "queries", "keys", "pairs that may attend", "share", "keys per query"]]
+    panels, rows = (
+        list[Heat](),
+        [["mask", "queries", "keys", "pairs that may attend", "share", "keys per query"]],
+    )
     known = [*(one for one in masks.table.names() if one not in MADE_HERE), BIG_BIRD, SWIN]
     unused = {*options}
     for name in names or ["causal", "window", BIG_BIRD]:
@@ -97,7 +123,10 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         if name == SWIN:
             side, window = max(4, math.isqrt(length)), int(mine.get("window", 4))
             plain, shifted, allowed = swin_windows(side, window)
-            for which, grid in ((f"block l: windows of {window} × {window}", plain), ("block l + 1: shifted", shifted)):
+            for which, grid in (
+                (f"block l: windows of {window} × {window}", plain),
+                ("block l + 1: shifted", shifted),
+            ):
                 panels.append(Heat(which, "column", "row", 2.4, 2.4, grid % 4, 0, 9, edges=True))
         elif name in known:
             allowed = mask_matrix(name, length, seed, **mine)
@@ -109,14 +138,26 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         panels.append(Heat(title, "key", "query", 2.4, 2.4, allowed, 0, 1))
         keys = allowed.sum(1)
         rows.append(
-            [name, *map(str, allowed.shape), f"{allowed.sum():,}", f"{allowed.mean():.1%}", f"{keys.min()} to {keys.max()}"]
+            [
+                name,
+                *map(str, allowed.shape),
+                f"{allowed.sum():,}",
+                f"{allowed.mean():.1%}",
+                f"{keys.min()} to {keys.max()}",
+            ]
         )
     if unused:
         raise SaccadeError(f"no mask of this drawing has the option '{min(unused)}'; leave it out")
-    title, note = "Masks: who may attend to whom", "black may attend · white is set to −∞ before the softmax"
+    title, note = (
+        "Masks: who may attend to whom",
+        "black may attend · white is set to −∞ before the softmax",
+    )
     shares = "; ".join(f"{row[0]}: {row[4]}" for row in rows[1:])
     return Drawing(
-        title, f"A black cell lets its query look at its key. Of all pairs: {shares}.", rows, side_by_side(title, note, panels)
+        title,
+        f"A black cell lets its query look at its key. Of all pairs: {shares}.",
+        rows,
+        side_by_side(title, note, panels),
     )
 
 

@@ -23,8 +23,19 @@ from .panels import Drawing, Table
 
 DEEPEST = 2  # parts inside parts that are drawn
 WIDE, ROW, GAP = 4.5, 0.34, 0.1  # inches
-READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")  # the left column, where a decoder is the right one
-LETTERS = {11: "B", 7: "N", 5: "T"}  # of a batch, source tokens, target tokens: sizes that nothing else has
+READS = (
+    "source",
+    "image",
+    "grid",
+    "embedding",
+    "encoder",
+    "squeeze",
+)  # the left column, where a decoder is the right one
+LETTERS = {
+    11: "B",
+    7: "N",
+    5: "T",
+}  # of a batch, source tokens, target tokens: sizes that nothing else has
 
 
 @dataclass
@@ -44,28 +55,49 @@ class Part:
         return ROW + (sum(part.height + GAP for part in self.inside) + GAP if self.inside else 0)
 
 
-def parts_of(module: nn.Module, shapes: dict[str, str], path: str = "", depth: int = 0) -> list[Part]:
+def parts_of(
+    module: nn.Module, shapes: dict[str, str], path: str = "", depth: int = 0
+) -> list[Part]:
     """The children that have parameters; those with numbers for names that are alike become one."""
     found: list[Part] = []
-    names = [name for name, _ in module.named_children()]  # a norm around a part comes before that part
-    for name in sorted(names, key=lambda one: (names.index(one.removeprefix("around_")), not one.startswith("around_"))):
+    names = [
+        name for name, _ in module.named_children()
+    ]  # a norm around a part comes before that part
+    for name in sorted(
+        names,
+        key=lambda one: (names.index(one.removeprefix("around_")), not one.startswith("around_")),
+    ):
         child = getattr(module, name)
         size = sum(one.numel() for one in child.parameters())
         whole = f"{path}{name}"
-        gives = shapes.get(whole) or shapes.get(f"{path}around_{name}", "")  # a mixer is not called itself: the sum behind it is
+        gives = shapes.get(whole) or shapes.get(
+            f"{path}around_{name}", ""
+        )  # a mixer is not called itself: the sum behind it is
         if not size and name != "head":  # one without parameters has the input's table
             continue
-        if name.isdigit() and found and (found[-1].kind, found[-1].parameters) == (type(child).__name__, size):
+        if (
+            name.isdigit()
+            and found
+            and (found[-1].kind, found[-1].parameters) == (type(child).__name__, size)
+        ):
             found[-1].count += 1
             found[-1].gives = gives
             continue
-        expands = depth < DEEPEST and (depth == 0 or name.isdigit()) and len(list(child.children())) > 1 and not is_input(child)
+        expands = (
+            depth < DEEPEST
+            and (depth == 0 or name.isdigit())
+            and len(list(child.children())) > 1
+            and not is_input(child)
+        )
         inside = parts_of(child, shapes, f"{whole}.", depth + 1) if expands else []
         matrices = [" × ".join(map(str, one.shape)) for one in child.parameters() if one.dim() > 1]
         shown = ", ".join(
-            f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one for one in dict.fromkeys(matrices)
+            f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one
+            for one in dict.fromkeys(matrices)
         )
-        found.append(Part(name, type(child).__name__, size, "" if inside else shown, gives, 1, inside))
+        found.append(
+            Part(name, type(child).__name__, size, "" if inside else shown, gives, 1, inside)
+        )
     return found
 
 
@@ -77,8 +109,16 @@ def is_input(module: nn.Module) -> bool:
 def output_shapes(model: nn.Module) -> dict[str, str]:
     """What each part gives for a batch of texts, or of pictures of 32 × 32, with letters for the sizes of the batch; nothing of a model that
     asks for more."""
-    text, target = (torch.ones(11, size, dtype=torch.long, device=next(model.parameters()).device) for size in (7, 5))
-    given: dict[str, Any] = {"source": text, "tokens": text, "target": target, "lengths": text.sum(1)}
+    text, target = (
+        torch.ones(11, size, dtype=torch.long, device=next(model.parameters()).device)
+        for size in (7, 5)
+    )
+    given: dict[str, Any] = {
+        "source": text,
+        "tokens": text,
+        "target": target,
+        "lengths": text.sum(1),
+    }
     given["images"] = torch.zeros(11, 3, 32, 32, device=text.device)
     if getattr(model, "reads", "") == "images":
         given["source"] = given["images"]
@@ -93,11 +133,15 @@ def output_shapes(model: nn.Module) -> dict[str, str]:
 
         return hook
 
-    handles = [module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name]
+    handles = [
+        module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name
+    ]
     try:
         with torch.no_grad():
             model.eval()(**{name: given[name] for name in wanted if name in given})
-    except Exception:  # a family that reads bytes or trees: its parts are drawn without what they give
+    except (
+        Exception
+    ):  # a family that reads bytes or trees: its parts are drawn without what they give
         found.clear()
     finally:
         for handle in handles:
@@ -115,7 +159,14 @@ def load_model(name: str) -> tuple[nn.Module, str]:
     size = recipe.vocabulary.size
     tokens = Vocabulary.train([" ".join(f"w{n}" for n in range(size))], "words").to_json()
     with torch.device("meta"), Undrawn():
-        known = {"text": tokens, "joint": tokens, "source": tokens, "target": tokens, "labels": ["a", "b"], "several": False}
+        known = {
+            "text": tokens,
+            "joint": tokens,
+            "source": tokens,
+            "target": tokens,
+            "labels": ["a", "b"],
+            "several": False,
+        }
         model = recipes.task(recipe).restore(recipe, known).build(recipes.Builder(recipe.model))
     return model, f"the recipe {name}; {size:,} tokens assumed"
 
@@ -123,14 +174,19 @@ def load_model(name: str) -> tuple[nn.Module, str]:
 def draw(names: list[str]) -> Drawing:
     """The block diagram of a recipe or a run folder."""
     if len(names) != 1:
-        raise SaccadeError("draw model takes one recipe or run folder; write `saccade draw model phrasebook-transformer`")
+        raise SaccadeError(
+            "draw model takes one recipe or run folder; write `saccade draw model phrasebook-transformer`"
+        )
     model, about = load_model(names[0])
     total = sum(one.numel() for one in model.parameters())
     if isinstance(
         body := getattr(model, "body", None), nn.Module
     ):  # a classifier around an encoder: its parts beside the encoder's
         shapes = {name.removeprefix("body."): shape for name, shape in output_shapes(model).items()}
-        inner, around = parts_of(body, shapes), [part for part in parts_of(model, shapes) if part.name != "body"]
+        inner, around = (
+            parts_of(body, shapes),
+            [part for part in parts_of(model, shapes) if part.name != "body"],
+        )
         parts = [*inner, *around]
     else:
         parts = parts_of(model, output_shapes(model))
@@ -150,7 +206,13 @@ def draw(names: list[str]) -> Drawing:
         at = 0.0
         for part in column:
             if at:
-                arrow: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9, "color": GRAY, "shrinkA": 0, "shrinkB": 0}
+                arrow: dict[str, Any] = {
+                    "arrowstyle": "-|>",
+                    "mutation_scale": 9,
+                    "color": GRAY,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                }
                 axes.add_patch(FancyArrowPatch((WIDE / 2, at - 0.2), (WIDE / 2, at), **arrow))
             box(axes, part, 0.02, at, WIDE - 0.04)
             list_rows(part, "", rows)
@@ -160,9 +222,17 @@ def draw(names: list[str]) -> Drawing:
         up = (figure.get_figheight() - top - tall + middle) / figure.get_figheight()
         ends = [(x / figure.get_figwidth(), up) for x in (MARGIN + WIDE, MARGIN + WIDE + 0.52)]
         figure.add_artist(
-            FancyArrowPatch(*ends, transform=figure.transFigure, arrowstyle="-|>", mutation_scale=11, color="#333333")
+            FancyArrowPatch(
+                *ends,
+                transform=figure.transFigure,
+                arrowstyle="-|>",
+                mutation_scale=11,
+                color="#333333",
+            )
         )
-    return Drawing(title, f"Drawn from {about}. Parts without parameters are left out.", rows, figure)
+    return Drawing(
+        title, f"Drawn from {about}. Parts without parameters are left out.", rows, figure
+    )
 
 
 def box(axes: Axes, part: Part, left: float, bottom: float, wide: float) -> None:
@@ -178,12 +248,27 @@ def box(axes: Axes, part: Part, left: float, bottom: float, wide: float) -> None
     total = f"{part.parameters * part.count:,}"
     right = f"{part.gives}   {total}" if part.gives else total
     plain = part.name.removeprefix("around_")
-    name = f"{part.count} × {part.kind}" if part.name.isdigit() else plain if part.inside else f"{plain}: {part.kind}"
-    name += f"   {part.shapes}" if part.shapes else "" if part.parameters else " (the input's vectors)"
+    name = (
+        f"{part.count} × {part.kind}"
+        if part.name.isdigit()
+        else plain
+        if part.inside
+        else f"{plain}: {part.kind}"
+    )
+    name += (
+        f"   {part.shapes}" if part.shapes else "" if part.parameters else " (the input's vectors)"
+    )
     axes.text(left + wide - 0.08, line, right, ha="right", va="center", **style(7.5, GRAY))
     space = wide - 0.3 - 0.062 * len(right)
     shown = fitted(name, 8, space)
-    axes.text(left + 0.08, line, shown, ha="left", va="center", **style(8, weight="bold" if part.inside else "normal"))
+    axes.text(
+        left + 0.08,
+        line,
+        shown,
+        ha="left",
+        va="center",
+        **style(8, weight="bold" if part.inside else "normal"),
+    )
     at = bottom + GAP
     for inner in part.inside:
         box(axes, inner, left + 0.12, at, wide - 0.24)
@@ -191,6 +276,15 @@ def box(axes: Axes, part: Part, left: float, bottom: float, wide: float) -> None
 
 
 def list_rows(part: Part, indent: str, rows: Table) -> None:
-    rows.append([indent + part.name, part.kind, part.shapes, part.gives, str(part.count), f"{part.parameters * part.count:,}"])
+    rows.append(
+        [
+            indent + part.name,
+            part.kind,
+            part.shapes,
+            part.gives,
+            str(part.count),
+            f"{part.parameters * part.count:,}",
+        ]
+    )
     for inner in part.inside:
         list_rows(inner, f"{indent}· ", rows)

@@ -15,7 +15,18 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ...views.figures import COLORS, EDGE, FAINT, GRAY, MARGIN, MARKERS, add_axes, sheet, style, width_of
+from ...views.figures import (
+    COLORS,
+    EDGE,
+    FAINT,
+    GRAY,
+    MARGIN,
+    MARKERS,
+    add_axes,
+    sheet,
+    style,
+    width_of,
+)
 from ...views.figures import families as families
 from ...views.figures import save as save
 
@@ -36,7 +47,9 @@ class Drawing:
     def picture(self) -> bytes:
         """For a page: PNG, or SVG where the browser shall find the fonts."""
         with tempfile.TemporaryDirectory() as folder:
-            return save(self.figure, Path(folder) / ("picture.svg" if self.scripts else "picture.png")).read_bytes()
+            return save(
+                self.figure, Path(folder) / ("picture.svg" if self.scripts else "picture.png")
+            ).read_bytes()
 
 
 @dataclass
@@ -75,7 +88,9 @@ class Lines(Panel):
         if "y" in self.log:
             axes.set_yscale("log")
             low, high = axes.get_ylim()
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 1000 else (1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_locator(
+                LogLocator(subs=(1.0,) if high / low > 1000 else (1.0, 2.0, 5.0))
+            )
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_locator(NullLocator())
 
@@ -95,7 +110,9 @@ class Heat(Panel):
         values = np.asarray(self.values, dtype=float)
         low = values.min() if self.low is None else self.low
         high = max(values.max(), low + 1e-9) if self.high is None else self.high
-        image = axes.imshow(values, cmap="gray_r", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+        image = axes.imshow(
+            values, cmap="gray_r", vmin=low, vmax=high, aspect="auto", interpolation="nearest"
+        )
         for spine in axes.spines.values():
             spine.set(color=EDGE, linewidth=0.6)
         if max(values.shape) <= 32:
@@ -121,14 +138,30 @@ class Bars(Panel):
 
     def draw(self, axes: Axes, looks: Mapping[str, Any]) -> None:
         for n, (name, value) in enumerate(self.values.items()):
-            [bar] = axes.barh(n, value - 1, left=1, height=0.72, color=COLORS[0] if value >= 1 else COLORS[1], zorder=3)
+            [bar] = axes.barh(
+                n,
+                value - 1,
+                left=1,
+                height=0.72,
+                color=COLORS[0] if value >= 1 else COLORS[1],
+                zorder=3,
+            )
             bar.set_hatch("" if value >= 1 else "////")
             bar.set_edgecolor("white")
             right = value >= 1
-            how: dict[str, Any] = {"textcoords": "offset points", "va": "center", "ha": "left" if right else "right"}
+            how: dict[str, Any] = {
+                "textcoords": "offset points",
+                "va": "center",
+                "ha": "left" if right else "right",
+            }
             axes.annotate(f"{value:.3g}", (value, n), (4 if right else -4, 0), **how, **style(8))
             axes.annotate(
-                name, (0, n), (-6, 0), xycoords=("axes fraction", "data"), **{**how, "ha": "right"}, **style(8, text=name)
+                name,
+                (0, n),
+                (-6, 0),
+                xycoords=("axes fraction", "data"),
+                **{**how, "ha": "right"},
+                **style(8, text=name),
             )
         axes.axvline(1, color="#1a1a1a", linewidth=1, zorder=4)
         axes.set_xscale("log")
@@ -152,8 +185,12 @@ class Contours(Panel):
 
     def draw(self, axes: Axes, looks: Mapping[str, Any]) -> None:
         axes.contourf(self.at, self.at, self.values, levels=self.levels, cmap="gray", extend="both")
-        if inside := [level for level in self.levels if self.values.min() < level < self.values.max()]:
-            lines = axes.contour(self.at, self.at, self.values, levels=inside, colors="black", linewidths=0.5)
+        if inside := [
+            level for level in self.levels if self.values.min() < level < self.values.max()
+        ]:
+            lines = axes.contour(
+                self.at, self.at, self.values, levels=inside, colors="black", linewidths=0.5
+            )
             axes.clabel(lines, inside[::2], fontsize=7, fmt="%.3g", colors="black")
             for text in lines.labelTexts:
                 text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
@@ -169,18 +206,28 @@ def border(axes: Axes, values: np.ndarray) -> None:
         axes.plot([column - 0.5, column + 0.5], [row + 0.5] * 2, color="black", linewidth=1.6)
 
 
-def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3, left: float = 0.62) -> Figure:
+def side_by_side(
+    title: str, note: str, panels: Sequence[Panel], across: int = 3, left: float = 0.62
+) -> Figure:
     """Panels in rows on one sheet, with one legend for all lines below them; `left`: inches for names beside the first."""
-    names = list(dict.fromkeys(name for panel in panels if isinstance(panel, Lines) for name in panel.series))
+    names = list(
+        dict.fromkeys(name for panel in panels if isinstance(panel, Lines) for name in panel.series)
+    )
     looks: dict[str, dict[str, Any]] = {
-        name: {"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)], "linestyle": DASHES[n % len(DASHES)]}
+        name: {
+            "color": COLORS[n % len(COLORS)],
+            "marker": MARKERS[n % len(MARKERS)],
+            "linestyle": DASHES[n % len(DASHES)],
+        }
         | {"markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.4}
         for n, name in enumerate(names)
     }
     rows = [panels[n : n + across] for n in range(0, len(panels), across)]
     above, below = 0.32, 0.62
     gap = 0.95 if any(isinstance(panel, Heat) and panel.bar for panel in panels) else 0.8
-    wide = max(sum(panel.wide + gap for panel in row) - gap + left for row in rows) + 2 * MARGIN + 0.2
+    wide = (
+        max(sum(panel.wide + gap for panel in row) - gap + left for row in rows) + 2 * MARGIN + 0.2
+    )
     entry = max((width_of(name, 9) for name in names), default=0) + 0.75
     columns = max(1, min(len(names), int((wide - 2 * MARGIN) / max(entry, 0.1))))
     legend = 0.22 * math.ceil(len(names) / columns) + 0.1 if len(names) > 1 else 0
@@ -192,13 +239,19 @@ def side_by_side(title: str, note: str, panels: Sequence[Panel], across: int = 3
             axes = add_axes(figure, at, top + above, panel.wide, panel.tall)
             axes.tick_params(colors=GRAY, labelsize=8, length=3)
             panel.draw(axes, looks)
-            axes.set_title(panel.name, loc="left", pad=6, **style(9, weight="bold", text=panel.name))
+            axes.set_title(
+                panel.name, loc="left", pad=6, **style(9, weight="bold", text=panel.name)
+            )
             axes.set_xlabel(panel.x, **style(8, text=panel.x))
             axes.set_ylabel(panel.y, **style(8, text=panel.y))
             at += panel.wide + gap
         top += max(panel.tall for panel in row) + above + below
     if len(names) > 1:
-        plotted = {f"{line.get_marker()}{line.get_color()}": line for axes in figure.axes for line in axes.lines}
+        plotted = {
+            f"{line.get_marker()}{line.get_color()}": line
+            for axes in figure.axes
+            for line in axes.lines
+        }
         shown = [plotted[f"{look['marker']}{look['color']}"] for look in looks.values()]
         font = FontProperties(family=families("".join(names)), size=9)
         look: dict[str, Any] = {

@@ -58,12 +58,18 @@ def binary_table(count: int = 16, bits: int = BITS) -> np.ndarray:
     return np.arange(count)[:, None] >> np.arange(bits)[::-1] & 1
 
 
-def draw(names: list[str], length: int = 128, dim: int = 64, seed: int = 0, **options: Any) -> Drawing:
+def draw(
+    names: list[str], length: int = 128, dim: int = 64, seed: int = 0, **options: Any
+) -> Drawing:
     """Position embeddings: index × dimension, pᵢ·pⱼ, the binary table; positions inside attention: what they add to scores."""
     for what, value, most in (("length", length, MOST), ("dim", dim, MOST)):
         if not 2 <= value <= most:
             raise SaccadeError(f"expected a {what} from 2 to {most:,}, got {value}")
-    known = [name for name in (*token_inputs.table.names(), *positions.table.names()) if name not in NOT_ALONE]
+    known = [
+        name
+        for name in (*token_inputs.table.names(), *positions.table.names())
+        if name not in NOT_ALONE
+    ]
     panels, rows = list[Heat](), [["positions", "distance", "least", "mean", "greatest"]]
     for name in names or ["sinusoidal"]:
         if name not in known:
@@ -73,17 +79,28 @@ def draw(names: list[str], length: int = 128, dim: int = 64, seed: int = 0, **op
             products = scores(name, length, dim, seed, **options)
         else:
             products = found @ found.T
-            panels.append(Heat(f"{name}: index × dimension", "dimension", "index", 2.8, 2.8, found, bar=True))
+            panels.append(
+                Heat(f"{name}: index × dimension", "dimension", "index", 2.8, 2.8, found, bar=True)
+            )
         random = " (random before training)" if name in ("learned", "shaw", "t5") else ""
         what = "pᵢ·pⱼ" if found is not None else "added to equal scores"
         panels.append(Heat(f"{name}: {what}", "j", "i", 2.8, 2.8, products, bar=True))
         for distance in (0, 1, length // 8, length // 2):
             line = np.diagonal(products, distance)
-            rows.append([name + random, str(distance), *map(rounded, (line.min(), line.mean(), line.max()))])
-    panels.append(Heat("binary numbers", "digit", "number", 1.3, 2.8, binary_table(), 0, 1.4, text=True))
+            rows.append(
+                [name + random, str(distance), *map(rounded, (line.min(), line.mean(), line.max()))]
+            )
+    panels.append(
+        Heat("binary numbers", "digit", "number", 1.3, 2.8, binary_table(), 0, 1.4, text=True)
+    )
     title = "Positions"
     text = (
         "A row of the table holds all pairs at one distance: where least and greatest are equal, pᵢ·pⱼ depends on the distance alone. "
         "The digits of binary numbers alternate faster to the right; sinusoids do the same in small steps, faster to the left."
     )
-    return Drawing(title, text, rows, side_by_side(title, f"{length} positions · width {dim} · darker = more", panels))
+    return Drawing(
+        title,
+        text,
+        rows,
+        side_by_side(title, f"{length} positions · width {dim} · darker = more", panels),
+    )

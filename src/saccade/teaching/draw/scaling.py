@@ -13,19 +13,27 @@ KEYS, TRIALS = 32, 400
 Numbers = dict[str, dict[int, dict[str, float]]]
 
 
-def measure(widths: tuple[int, ...] = WIDTHS, keys: int = KEYS, trials: int = TRIALS, seed: int = 0) -> Numbers:
+def measure(
+    widths: tuple[int, ...] = WIDTHS, keys: int = KEYS, trials: int = TRIALS, seed: int = 0
+) -> Numbers:
     """For random q and k with variance 1, by way and D: the variance of scores, the entropy of their softmax in bits, and its gradient:
     the Frobenius norm of ∂a/∂s = diag(a) − a aᵀ; all but the first are means over the trials."""
     found: Numbers = {PLAIN: {}, SCALED: {}}
     for width in widths:
         chance = torch.Generator().manual_seed(seed)
-        q, k = (torch.randn(trials, n, width, generator=chance, dtype=torch.float64) for n in (1, keys))
+        q, k = (
+            torch.randn(trials, n, width, generator=chance, dtype=torch.float64) for n in (1, keys)
+        )
         for name, divisor in ((PLAIN, 1.0), (SCALED, width**0.5)):
             scores = (q @ k.transpose(1, 2)).squeeze(1) / divisor
             a = scores.softmax(-1)
             entropy = -(a * scores.log_softmax(-1)).sum(-1) / torch.log(torch.tensor(2.0))
             jacobian = torch.diag_embed(a) - a.unsqueeze(2) * a.unsqueeze(1)
-            values = {"variance": scores.var(), "entropy": entropy.mean(), "gradient": jacobian.norm(dim=(1, 2)).mean()}
+            values = {
+                "variance": scores.var(),
+                "entropy": entropy.mean(),
+                "gradient": jacobian.norm(dim=(1, 2)).mean(),
+            }
             found[name][width] = {key: float(value) for key, value in values.items()}
     return found
 
@@ -33,21 +41,43 @@ def measure(widths: tuple[int, ...] = WIDTHS, keys: int = KEYS, trials: int = TR
 def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS) -> Drawing:
     """Variance, entropy and gradient of softmax(q·k) against the width D, with and without √D."""
     if names or not 2 <= keys <= 1024 or not 2 <= trials <= 100_000:
-        raise SaccadeError("draw scaling takes no names, keys from 2 to 1,024 and trials from 2 to 100,000")
+        raise SaccadeError(
+            "draw scaling takes no names, keys from 2 to 1,024 and trials from 2 to 100,000"
+        )
     found = measure(keys=keys, trials=trials, seed=seed)
     panels = []
-    for what, unit, log in (("variance", "of the scores", "xy"), ("entropy", "bits", "x"), ("gradient", "‖∂a/∂s‖", "x")):
-        series = {name: [(width, one[what]) for width, one in by.items()] for name, by in found.items()}
+    for what, unit, log in (
+        ("variance", "of the scores", "xy"),
+        ("entropy", "bits", "x"),
+        ("gradient", "‖∂a/∂s‖", "x"),
+    ):
+        series = {
+            name: [(width, one[what]) for width, one in by.items()] for name, by in found.items()
+        }
         panels.append(Lines(what, "D", unit, 2.7, 2.4, series, log))
-    rows = [["D", *(f"{what}, {name}" for what in ("variance", "entropy", "gradient") for name in found)]]
+    rows = [
+        [
+            "D",
+            *(f"{what}, {name}" for what in ("variance", "entropy", "gradient") for name in found),
+        ]
+    ]
     for width in WIDTHS:
         rows.append(
-            [str(width), *(rounded(found[name][width][what]) for what in ("variance", "entropy", "gradient") for name in found)]
+            [
+                str(width),
+                *(
+                    rounded(found[name][width][what])
+                    for what in ("variance", "entropy", "gradient")
+                    for name in found
+                ),
+            ]
         )
     title = "Why scores are divided by √D"
     plain, scaled = found[PLAIN], found[SCALED]
     larger = [width for width in WIDTHS if plain[width]["gradient"] > scaled[width]["gradient"]]
-    beyond = f"; up to D = {larger[-1]} it is larger without the scale than with it" if larger else ""
+    beyond = (
+        f"; up to D = {larger[-1]} it is larger without the scale than with it" if larger else ""
+    )
     last = WIDTHS[-1]
     text = (
         f"q·k is a sum of D products, so its variance is D. At D = {last} the softmax nearly picks one key: its entropy is "
@@ -55,4 +85,6 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
         f"{rounded(plain[last]['gradient'])} instead of {rounded(scaled[last]['gradient'])}{beyond}. Divided by √D, all three "
         f"stay about the same for every D. Random q and {keys} random keys, {trials} times."
     )
-    return Drawing(title, text, rows, side_by_side(title, f"{keys} keys, {trials} random queries", panels))
+    return Drawing(
+        title, text, rows, side_by_side(title, f"{keys} keys, {trials} random queries", panels)
+    )

@@ -43,7 +43,9 @@ def nearest(vectors: np.ndarray, count: int = 3) -> np.ndarray:
 
 def from_counts(sentences: list[list[str]], words: list[str], dim: int = 16) -> np.ndarray:
     """Vectors from how often words are neighbors: the singular vectors of max(0, log p(a, b) / p(a) p(b)) (Levy & Goldberg 2014)."""
-    vocabulary = {word: n for n, word in enumerate(dict.fromkeys(word for line in sentences for word in line))}
+    vocabulary = {
+        word: n for n, word in enumerate(dict.fromkeys(word for line in sentences for word in line))
+    }
     counts = np.zeros((len(vocabulary), len(vocabulary)))
     for line in sentences:
         for at, word in enumerate(line):
@@ -61,11 +63,19 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, in
     system = api.load(folder, "cpu")
     task: Any = system.task
     vocabulary = getattr(task, "source", None) or getattr(task, "text", None)
-    table = next((module for module in system.model.modules() if isinstance(module, Embedding)), None)
+    table = next(
+        (module for module in system.model.modules() if isinstance(module, Embedding)), None
+    )
     if vocabulary is None or table is None or table.reads_bytes:
-        raise SaccadeError(f"{folder} has no vectors of words; choose a model that reads texts as tokens")
+        raise SaccadeError(
+            f"{folder} has no vectors of words; choose a model that reads texts as tokens"
+        )
     ids = dict(zip(words, vocabulary.encode_ids(words), strict=True))
-    known = [word for word, found in ids.items() if len(found) == 1 and found[0] != getattr(vocabulary, "unk", -1)]
+    known = [
+        word
+        for word, found in ids.items()
+        if len(found) == 1 and found[0] != getattr(vocabulary, "unk", -1)
+    ]
     with torch.no_grad():
         found = table(torch.tensor([[ids[word][0] for word in known]], dtype=torch.long))[0]
         return known, np.asarray(found.double().numpy()), len(vocabulary)
@@ -77,8 +87,16 @@ def draw(names: list[str], most: int = 70) -> Drawing:
         raise SaccadeError(f"expected 3 to {MOST} words, got {most}")
     pairs = corpus("phrasebook:train", PHRASEBOOK)
     lines = [pair.source.split() for pair in pairs]
-    tags = {word: tag for pair in pairs for word, tag in zip(pair.source.split(), pair.tags, strict=True)}
-    frequent = [word for word, _ in Counter(word for line in lines for word in line).most_common() if tags[word] in TAGS]
+    tags = {
+        word: tag
+        for pair in pairs
+        for word, tag in zip(pair.source.split(), pair.tags, strict=True)
+    }
+    frequent = [
+        word
+        for word, _ in Counter(word for line in lines for word in line).most_common()
+        if tags[word] in TAGS
+    ]
     folder = names[0] if names and Path(names[0]).is_dir() else None
     given = names[1:] if folder else names
     if folder:
@@ -86,21 +104,26 @@ def draw(names: list[str], most: int = 70) -> Drawing:
         words, vectors = words[:most], vectors[:most]
     else:
         if missing := [word for word in given if word not in tags]:
-            raise SaccadeError(f"'{missing[0]}' is neither a run folder nor a word of the phrasebook; name a run first")
+            raise SaccadeError(
+                f"'{missing[0]}' is neither a run folder nor a word of the phrasebook; name a run first"
+            )
         words = (given or frequent)[:most]
         vectors = from_counts(lines, words)
     if len(words) < 3:
-        raise SaccadeError(f"of these words {len(words)} are single tokens of the model; name at least 3 that are")
+        raise SaccadeError(
+            f"of these words {len(words)} are single tokens of the model; name at least 3 that are"
+        )
     at, close = project(vectors), nearest(vectors)
     title = f"Map of {len(words)} words"
-    note = (
-        f"{folder or 'from counts of neighbors in the phrasebook'} · first two principal components of {vectors.shape[1]} numbers"
-    )
+    note = f"{folder or 'from counts of neighbors in the phrasebook'} · first two principal components of {vectors.shape[1]} numbers"
     figure, top = sheet(8.6, 6.6, title, note)
     plot(add_axes(figure, MARGIN + 0.1, top, 8.0, 6.2), words, at, tags)
     rows = [
         ["word", "nearest by cosine"],
-        *([word, ", ".join(words[n] for n in near)] for word, near in zip(words, close, strict=True)),
+        *(
+            [word, ", ".join(words[n] for n in near)]
+            for word, near in zip(words, close, strict=True)
+        ),
     ]
     text = "Words that are used alike have vectors that lie close together. Two of many dimensions are drawn; the table uses all."
     return Drawing(title, text, rows, figure)
@@ -115,29 +138,47 @@ def plot(axes: Axes, words: list[str], at: np.ndarray, tags: dict[str, str]) -> 
     """A mark by part of speech and the word beside it, further away with a line where there is something already."""
     kinds = [*TAGS.values(), "others"]
     spread = np.ptp(at, axis=0) + 1e-12
-    taken = [(x - 0.006, y, 0.012) for x, y in at / spread]  # marks, then the words that are written
+    taken = [
+        (x - 0.006, y, 0.012) for x, y in at / spread
+    ]  # marks, then the words that are written
     for kind, marker in zip(kinds, MARKERS, strict=False):
         mine = [n for n, word in enumerate(words) if TAGS.get(tags.get(word, ""), "others") == kind]
         if mine:
             axes.plot(
-                *at[mine].T, marker, color="#333333" if kind == "nouns" else "#888888", markersize=4, label=kind, linestyle=""
+                *at[mine].T,
+                marker,
+                color="#333333" if kind == "nouns" else "#888888",
+                markersize=4,
+                label=kind,
+                linestyle="",
             )
     steps = [(0.012, 0.0), (-0.012, 0.0), (0.0, 0.03), (0.0, -0.03)]
-    steps += [(side * 0.03, down * 0.03) for down in (1, -1, 2, -2, 3, -3, 4, -4) for side in (1, -1)]
+    steps += [
+        (side * 0.03, down * 0.03) for down in (1, -1, 2, -2, 3, -3, 4, -4) for side in (1, -1)
+    ]
     for n, word in enumerate(words):
         wide = 0.0125 * len(word)
         x, y = at[n] / spread
         free = [
             step
             for step in steps
-            if not covers(x + step[0] - wide * (step[0] < 0) - wide / 2 * (step[0] == 0), y + step[1], wide, taken)
+            if not covers(
+                x + step[0] - wide * (step[0] < 0) - wide / 2 * (step[0] == 0),
+                y + step[1],
+                wide,
+                taken,
+            )
         ]
         right, up = (free or steps)[0]
         start = x + right - wide * (right < 0) - wide / 2 * (right == 0)
         taken.append((start, y + up, wide))
         far = abs(up) > 0.03 or (up and right)
-        arrow: dict[str, Any] = {"arrowprops": {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}} if far else {}
-        axes.annotate(word, at[n], (start * spread[0], (y + up) * spread[1]), va="center", **style(8), **arrow)
+        arrow: dict[str, Any] = (
+            {"arrowprops": {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}} if far else {}
+        )
+        axes.annotate(
+            word, at[n], (start * spread[0], (y + up) * spread[1]), va="center", **style(8), **arrow
+        )
     axes.margins(0.13, 0.06)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color(EDGE)

@@ -44,19 +44,33 @@ def strip(axes: Axes, name: str, pair: Pair) -> None:
             found.append(at + width / 2)
             at += width + gap
         middles.append(found)
-    for links, look in ((pair.alignment or (), "-"), ({*(pair.possible or ())} - {*(pair.alignment or ())}, "--")):
+    for links, look in (
+        (pair.alignment or (), "-"),
+        ({*(pair.possible or ())} - {*(pair.alignment or ())}, "--"),
+    ):
         for source, target in links:
             color = GRAY if look == "-" else EDGE
-            axes.plot([middles[0][source], middles[1][target]], [0.6, 0.23], look, color=color, linewidth=1.0)
+            axes.plot(
+                [middles[0][source], middles[1][target]],
+                [0.6, 0.23],
+                look,
+                color=color,
+                linewidth=1.0,
+            )
 
 
 def draw(names: list[str], seed: int | None = None) -> Drawing:
     """The lectures' sentence, or one that is drawn with a seed, in all languages or in those that are named."""
     author = None if seed is None else languages.Author(seed)
     clauses = [author.clause() if author else languages.black_cat()]
-    pairs = {languages.NAMES[languages.check_language(to)]: languages.translate(clauses, to) for to in names or languages.NAMES}
+    pairs = {
+        languages.NAMES[languages.check_language(to)]: languages.translate(clauses, to)
+        for to in names or languages.NAMES
+    }
     if len(pairs) < len(names):
-        raise SaccadeError(f"a language is named twice; name each once of: {', '.join(languages.NAMES)}")
+        raise SaccadeError(
+            f"a language is named twice; name each once of: {', '.join(languages.NAMES)}"
+        )
     rows = [
         ["language", "sentence", "crossing links"],
         *([name, pair.target, str(crossings(pair))] for name, pair in pairs.items()),

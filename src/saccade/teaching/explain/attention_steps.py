@@ -20,14 +20,25 @@ def array(tensor: Tensor) -> np.ndarray:
 
 def formula(table: Any, chosen: Any) -> str:
     """What the catalogue says of a part first: its formula."""
-    return next(entry.summary for entry in table if entry.make is chosen.make).partition("; ")[0].rstrip(".")
+    return (
+        next(entry.summary for entry in table if entry.make is chosen.make)
+        .partition("; ")[0]
+        .rstrip(".")
+    )
 
 
 class Writer:
     """Writes down the steps of some numbers; `only` is the one query that is wanted, else all are shown and `focus` is explained."""
 
-    def __init__(self, tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None) -> None:
-        self.tokens, self.found, self.parts, self.only = list(tokens), found, parts, query is not None
+    def __init__(
+        self, tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None
+    ) -> None:
+        self.tokens, self.found, self.parts, self.only = (
+            list(tokens),
+            found,
+            parts,
+            query is not None,
+        )
         self.focus = 0 if query is None else query - 1
         self.asking = [self.tokens[self.focus]] if self.only else self.tokens
         self.row = 0 if self.only else self.focus  # of the focus in matrices with one row per query
@@ -55,7 +66,9 @@ class Writer:
         count = f"{len(self.tokens)} token{'s' * (len(self.tokens) > 1)}"
         text = f"{count}, each a vector of {x.shape[1]} numbers. The same word has the same vector at every position: "
         how = {"text": "{row} has {value} as its number {column}"}
-        self.add("Inputs", text + "so far no word has looked at another.", self.per_key("x", x, how, "x"))
+        self.add(
+            "Inputs", text + "so far no word has looked at another.", self.per_key("x", x, how, "x")
+        )
 
     def projections(self, heads: Sequence[int]) -> None:
         """Queries, keys and values of these heads."""
@@ -68,18 +81,34 @@ class Writer:
                 width, start = values.shape[2], head * values.shape[2]
                 if found.learned:
                     matrix = found.learned[f"W_{name}"][:, start : start + width]
-                    learned = {"text": f"a learned number: how much {{row}} counts for {{column}}{of}"}
+                    learned = {
+                        "text": f"a learned number: how much {{row}} counts for {{column}}{of}"
+                    }
                     rows, columns = numbered("x", len(matrix)), numbered(name, width)
                     shown.append(Matrix(f"W_{name}{of}", array(matrix), rows, columns, learned))
-                    text, uses = "{column} of {row} = {0·1} = {value}", [["x", at, None], [f"W_{name}{of}", None, "j"]]
+                    text, uses = (
+                        "{column} of {row} = {0·1} = {value}",
+                        [["x", at, None], [f"W_{name}{of}", None, "j"]],
+                    )
                     how: How | list[How] = {"text": text, "uses": uses}
                 else:
                     copied = "{column} of {row} is its {x}: {value}"
-                    how = [{"text": copied, "uses": [["x", at, start + n]], "x": f"x{start + n + 1}"} for n in range(width)]
+                    how = [
+                        {"text": copied, "uses": [["x", at, start + n]], "x": f"x{start + n + 1}"}
+                        for n in range(width)
+                    ]
                 if name == "q":
                     made.append(self.per_query(f"q{of}", values[head], how, "q"))
                 else:
-                    made.append(Matrix(f"{name}{of}", array(values[head]), self.tokens, numbered(name, width), how))
+                    made.append(
+                        Matrix(
+                            f"{name}{of}",
+                            array(values[head]),
+                            self.tokens,
+                            numbered(name, width),
+                            how,
+                        )
+                    )
         self.add("Queries, keys, values", self.projection_text(several), *shown, *made)
 
     def projection_text(self, several: bool) -> str:
@@ -98,42 +127,70 @@ class Writer:
                     text
                     + "Head 1 is the first column of each, head 2 the second …: in a head, a query, a key and a value are one number each."
                 )
-            return text + f"Each of {self.parts.heads} heads has its own columns of them, {wide} wide."
+            return (
+                text + f"Each of {self.parts.heads} heads has its own columns of them, {wide} wide."
+            )
         if found.q.shape[2] == 1:
             text += "Each matrix is one column, so that a query, a key and a value are one number each. "
         q, k, v = (row(one[0, at].tolist()) for one in (found.q, found.k, found.v))
-        return text + f"For {first}: q = x W_q = {row(found.x[at].tolist())} W_q = {q}, k = x W_k = {k}, v = x W_v = {v}."
+        return (
+            text
+            + f"For {first}: q = x W_q = {row(found.x[at].tolist())} W_q = {q}, k = x W_k = {k}, v = x W_v = {v}."
+        )
 
     # --- scores, mask, weights
 
-    def parameters(self, part: torch.nn.Module, owner: str, head: int, of: str) -> dict[str, Matrix]:
+    def parameters(
+        self, part: torch.nn.Module, owner: str, head: int, of: str
+    ) -> dict[str, Matrix]:
         """A part's own numbers, for one head, as matrices."""
         made = {}
         for name, value in [*part.named_parameters(), *part.named_buffers(recurse=False)]:
             if name in ("mean_loss", "mean_weight", "share"):  # of training alone
                 continue
             mine = value[head] if value.dim() == 3 and len(value) == self.parts.heads else value
-            mine = mine[head : head + 1] if value.dim() == 2 and len(value) == self.parts.heads and name != "omega" else mine
+            mine = (
+                mine[head : head + 1]
+                if value.dim() == 2 and len(value) == self.parts.heads and name != "omega"
+                else mine
+            )
             matrix = array(mine.reshape(-1, mine.shape[-1]) if mine.dim() else mine.reshape(1, 1))
             rows, columns = numbered("", len(matrix)), numbered("", matrix.shape[1])
-            how = {"text": f"a number that a model would learn, drawn here by a fixed seed: {{value}} of {name}"}
+            how = {
+                "text": f"a number that a model would learn, drawn here by a fixed seed: {{value}} of {name}"
+            }
             made[name] = Matrix(f"{name} of the {owner}{of}", matrix, rows, columns, how)
         return made
 
-    def projected(self, head: int, of: str, own: dict[str, Matrix]) -> tuple[list[Matrix], str, str]:
+    def projected(
+        self, head: int, of: str, own: dict[str, Matrix]
+    ) -> tuple[list[Matrix], str, str]:
         """What the score makes of q and k, where it makes something of them, and the names of what it compares."""
         found, shown, names = self.found, list[Matrix](), []
-        for name, plain, made in (("q", found.q[head], found.query[head]), ("k", found.k[head], found.key[head])):
+        for name, plain, made in (
+            ("q", found.q[head], found.query[head]),
+            ("k", found.k[head], found.key[head]),
+        ):
             if plain.shape == made.shape and torch.equal(plain, made):
                 names.append(f"{name}{of}")
                 continue
             fits = (one for one in own.values() if len(one.matrix) == plain.shape[1])
-            product = next((one for one in fits if _same(array(plain) @ one.matrix, array(made))), None)
-            text = "{column} of {row} = {0·1} = {value}" if product else "{column} of {row} = {value}, made of {0}"
+            product = next(
+                (one for one in fits if _same(array(plain) @ one.matrix, array(made))), None
+            )
+            text = (
+                "{column} of {row} = {0·1} = {value}"
+                if product
+                else "{column} of {row} = {value}, made of {0}"
+            )
             uses = [[f"{name}{of}", "i", None], *([[product.name, None, "j"]] if product else [])]
             names.append(f"{name}′{of}")
             how = {"text": text, "uses": uses}
-            shown.append(self.per_query(names[-1], made, how, "q′") if name == "q" else self.per_key(names[-1], made, how, "k′"))
+            shown.append(
+                self.per_query(names[-1], made, how, "q′")
+                if name == "q"
+                else self.per_key(names[-1], made, how, "k′")
+            )
         return shown, names[0], names[1]
 
     def score_text(self, own: dict[str, Matrix]) -> tuple[str, list[list[Any]]]:
@@ -145,9 +202,15 @@ class Writer:
             factor = score.scale(self.found.query.shape[-1])
             if self.parts.scaled or factor == 1:
                 return "{0·1}", []
-            by = f" / √{self.found.query.shape[-1]}" if isinstance(score, scores.ScaledDot) else f" · {number(factor)}"
+            by = (
+                f" / √{self.found.query.shape[-1]}"
+                if isinstance(score, scores.ScaledDot)
+                else f" · {number(factor)}"
+            )
             return f"({{0·1}}){by}", []
-        return "a number made of {0} and {1} by " + formula(scores.table, self.parts.score).replace("{", "").replace("}", ""), []
+        return "a number made of {0} and {1} by " + formula(scores.table, self.parts.score).replace(
+            "{", ""
+        ).replace("}", ""), []
 
     def scores_of(self, head: int, of: str) -> tuple[list[Matrix], str]:
         """Everything up to the scores of a head, and the name of the matrix that is normalized."""
@@ -165,13 +228,23 @@ class Writer:
         if self.parts.scaled:
             root = f"√{found.k.shape[2]}"
             divided = {"text": f"{{0}} / {root} = {{value}}", "uses": [[name, "i", "j"]]}
-            shown.append(self.per_query(name := f"scores / {root}{of}", found.scores[head], divided))
+            shown.append(
+                self.per_query(name := f"scores / {root}{of}", found.scores[head], divided)
+            )
         if found.allowed is not None:
             allowed = found.allowed[head]
-            may = {"text": "1 where the row may look at the column, 0 where not: {row} and {column}: {value}"}
-            hidden = {"text": "{0} where the mask is 1, −∞ where it is 0", "uses": [[name, "i", "j"], [f"mask{of}", "i", "j"]]}
+            may = {
+                "text": "1 where the row may look at the column, 0 where not: {row} and {column}: {value}"
+            }
+            hidden = {
+                "text": "{0} where the mask is 1, −∞ where it is 0",
+                "uses": [[name, "i", "j"], [f"mask{of}", "i", "j"]],
+            }
             seen = found.scores[head].masked_fill(~allowed, float("-inf"))
-            shown += [self.per_query(f"mask{of}", allowed.double(), may), self.per_query(f"masked scores{of}", seen, hidden)]
+            shown += [
+                self.per_query(f"mask{of}", allowed.double(), may),
+                self.per_query(f"masked scores{of}", seen, hidden),
+            ]
             name = f"masked scores{of}"
         return shown, name
 
@@ -180,17 +253,24 @@ class Writer:
         if type(self.found.mechanism.normalize) is normalizers.Softmax:
             text = "{row} looks at {column} with e^({1}) / ({e0}) = {value}"
         else:
-            rule = formula(normalizers.table, self.parts.normalize).replace("{", "").replace("}", "")
+            rule = (
+                formula(normalizers.table, self.parts.normalize).replace("{", "").replace("}", "")
+            )
             text = f"{{row}} looks at {{column}} with {{value}}, made of the scores {{0}} by {rule}"
         return self.per_query(
-            f"weights{of}", self.found.weights[head], {"text": text, "uses": [[source, "i", None], [source, "i", "j"]]}
+            f"weights{of}",
+            self.found.weights[head],
+            {"text": text, "uses": [[source, "i", None], [source, "i", "j"]]},
         )
 
     def each_score(self, shown: Sequence[Matrix], worked: Worked) -> str:
         """The scores of the focus with each key."""
         matrix = next(one for one in shown if one.name == "scores")
         before = f"the query of {quote(self.tokens[self.focus])} with the key of "
-        parts = [worked.arithmetic(matrix, self.row, j).removeprefix(before) for j in range(len(self.tokens))]
+        parts = [
+            worked.arithmetic(matrix, self.row, j).removeprefix(before)
+            for j in range(len(self.tokens))
+        ]
         each = [
             f"with {quote(token)}: {part.removeprefix(f'{quote(token)} = ')}"
             for token, part in zip(self.tokens, parts, strict=True)
@@ -199,11 +279,15 @@ class Writer:
 
     def mask_text(self) -> str:
         assert self.parts.mask is not None
-        hidden = [quote(token) for token, seen in zip(self.tokens, self.found.allowed[0, self.focus], strict=True) if not seen]  # type: ignore[index]
-        what = f"{quote(self.tokens[self.focus])} may look at " + (f"all but {' and '.join(hidden)}" if hidden else "all inputs")
-        return (
-            f"{formula(masks.table, self.parts.mask)}. What may not be looked at gets −∞ for a score, and so no weight. {what}."
+        hidden = [
+            quote(token)
+            for token, seen in zip(self.tokens, self.found.allowed[0, self.focus], strict=True)
+            if not seen
+        ]  # type: ignore[index]
+        what = f"{quote(self.tokens[self.focus])} may look at " + (
+            f"all but {' and '.join(hidden)}" if hidden else "all inputs"
         )
+        return f"{formula(masks.table, self.parts.mask)}. What may not be looked at gets −∞ for a score, and so no weight. {what}."
 
     def divide_text(self) -> str:
         width = self.found.k.shape[2]
@@ -211,13 +295,19 @@ class Writer:
 
     def winners(self, mine: Tensor) -> str:
         """Which inputs a row of weights looks at most; several where they are equal."""
-        best = [quote(token) for token, one in zip(self.tokens, mine, strict=True) if torch.isclose(one, mine.max())]
+        best = [
+            quote(token)
+            for token, one in zip(self.tokens, mine, strict=True)
+            if torch.isclose(one, mine.max())
+        ]
         return " and ".join(dict.fromkeys(best))
 
     def weight_text(self, weights: Tensor, logits: Tensor) -> str:
         """From scores to weights, for the focus."""
         first, mine, found = quote(self.tokens[self.focus]), weights[self.focus], self.found
-        most = f"It looks most at {self.winners(mine)}." if mine.max() > 0 else "It looks at nothing."
+        most = (
+            f"It looks most at {self.winners(mine)}." if mine.max() > 0 else "It looks at nothing."
+        )
         width = found.k.shape[2]
         if type(found.mechanism.normalize) is not normalizers.Softmax:
             rule = formula(normalizers.table, self.parts.normalize)

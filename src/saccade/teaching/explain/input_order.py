@@ -38,9 +38,17 @@ class Orders:
     """The outputs of inputs as they are and of the same inputs in another order; `added` is added to both, where it is."""
 
     def __init__(
-        self, x: Tensor, order: list[int], learned: dict[str, Tensor], parts: Parts, added: Tensor | float = 0.0
+        self,
+        x: Tensor,
+        order: list[int],
+        learned: dict[str, Tensor],
+        parts: Parts,
+        added: Tensor | float = 0.0,
     ) -> None:
-        self.before, self.after = compute(x + added, learned, parts).outputs, compute(x[order] + added, learned, parts).outputs
+        self.before, self.after = (
+            compute(x + added, learned, parts).outputs,
+            compute(x[order] + added, learned, parts).outputs,
+        )
         self.gap = self.after - self.before[order]
         self.largest = float(self.gap.abs().max())
 
@@ -50,25 +58,49 @@ def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = No
     parts = parts or choose_parts()
     tokens, x = inputs(words, parts.dim is not None)
     if len(set(tokens)) < 2:
-        raise SaccadeError(f"expected at least 2 different words to put into another order, got {len(set(tokens))}; give more")
+        raise SaccadeError(
+            f"expected at least 2 different words to put into another order, got {len(set(tokens))}; give more"
+        )
     order, learned = reorder(len(tokens)), learned_of(parts, words is not None)
     at = sinusoid(torch.arange(len(tokens)), x.shape[1], dtype=torch.float64)
     found = Orders(x, order, learned, parts)
-    broken = [Orders(x, order, learned, parts, at), Orders(x, order, learned, replace(parts, mask=Choice(masks.Causal)))]
+    broken = [
+        Orders(x, order, learned, parts, at),
+        Orders(x, order, learned, replace(parts, mask=Choice(masks.Causal))),
+    ]
     moved = [tokens[n] for n in order]
     steps = [
         *shuffle_steps(tokens, moved, x, order, found, parts),
         *(break_step(n, moved, order, one) for n, one in enumerate(broken)),
     ]
-    largest = {"without": found.largest, "positions": broken[0].largest, "causal": broken[1].largest}
-    facts = {"tokens": tokens, "order": [n + 1 for n in order], "x": array(x), "outputs": array(found.before)}
-    facts |= {"shuffled": array(found.after), "largest_difference": largest, "equivariant": found.largest < SAME}
+    largest = {
+        "without": found.largest,
+        "positions": broken[0].largest,
+        "causal": broken[1].largest,
+    }
+    facts = {
+        "tokens": tokens,
+        "order": [n + 1 for n in order],
+        "x": array(x),
+        "outputs": array(found.before),
+    }
+    facts |= {
+        "shuffled": array(found.after),
+        "largest_difference": largest,
+        "equivariant": found.largest < SAME,
+    }
     return Worked(" ".join(tokens), steps, **facts)
 
 
-def shuffle_steps(tokens: list[str], moved: list[str], x: Tensor, order: list[int], found: Orders, parts: Parts) -> list[Step]:
+def shuffle_steps(
+    tokens: list[str], moved: list[str], x: Tensor, order: list[int], found: Orders, parts: Parts
+) -> list[Step]:
     """Both orders, their outputs, and how they differ."""
-    kept, letters, inputs_of = found.largest < SAME, numbered("o", found.before.shape[1]), numbered("x", x.shape[1])
+    kept, letters, inputs_of = (
+        found.largest < SAME,
+        numbered("o", found.before.shape[1]),
+        numbered("x", x.shape[1]),
+    )
     own = "" if parts.mask is None else f", with the mask: {formula(masks.table, parts.mask)}"
     plain: How = {"text": "{column} of {row} = {value}"}
     was: How = {"text": "{column} was input {value} before"}
@@ -77,7 +109,10 @@ def shuffle_steps(tokens: list[str], moved: list[str], x: Tensor, order: list[in
         "uses": [["outputs, shuffled", "i", "j"]],
     }
     named = Matrix("order", np.array([order], dtype=np.float64) + 1, ["was input"], moved, was)
-    both = [Matrix("x", array(x), tokens, inputs_of, plain), Matrix("x, shuffled", array(x[order]), moved, inputs_of, plain)]
+    both = [
+        Matrix("x", array(x), tokens, inputs_of, plain),
+        Matrix("x, shuffled", array(x[order]), moved, inputs_of, plain),
+    ]
     outputs = [
         Matrix("outputs", array(found.before), tokens, letters, plain),
         Matrix("outputs, shuffled", array(found.after), moved, letters, plain),

@@ -28,9 +28,13 @@ def draw_keys(words: Sequence[str]) -> Tensor:
     made: list[np.ndarray] = []
     for word in words:
         for attempt in range(10_000):
-            vector = np.array([value % 5 - 2.0 for value in draw_bytes("key", word, WIDTH, attempt)])
+            vector = np.array(
+                [value % 5 - 2.0 for value in draw_bytes("key", word, WIDTH, attempt)]
+            )
             norm = np.linalg.norm(vector)
-            if norm > 0 and all(vector @ other <= ALIKE * norm * np.linalg.norm(other) for other in made):
+            if norm > 0 and all(
+                vector @ other <= ALIKE * norm * np.linalg.norm(other) for other in made
+            ):
                 break
         made.append(vector)
     return torch.tensor(np.array(made))
@@ -50,9 +54,13 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
     names = KEYS if words is None else list(dict.fromkeys(words))
     check_words(names)
     if len(names) < 2:
-        raise SaccadeError(f"expected at least 2 different words for a dictionary, got {len(names)}; give more")
+        raise SaccadeError(
+            f"expected at least 2 different words for a dictionary, got {len(names)}; give more"
+        )
     if query is not None and not 1 <= query <= len(names):
-        raise SaccadeError(f"expected a query from 1 to {len(names)}, the number of keys, got {query}")
+        raise SaccadeError(
+            f"expected a query from 1 to {len(names)}, the number of keys, got {query}"
+        )
     at = query - 1 if query else 3 if words is None else 0
     k, v = draw_keys(names), torch.arange(1, len(names) + 1, dtype=torch.float64).unsqueeze(1) * 10
     given = k[None, None, at : at + 1], k[None, None], v[None, None]
@@ -72,23 +80,38 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
         "keys": array(k),
         "values": array(v[:, 0]),
     }
-    facts |= {"cosines": array(cosines), "weights": array(torch.stack(each)), "found": array(torch.stack(found)[:, 0])}
+    facts |= {
+        "cosines": array(cosines),
+        "weights": array(torch.stack(each)),
+        "found": array(torch.stack(found)[:, 0]),
+    }
     return Worked(" ".join(names), steps, **facts)
 
 
-def lookup_steps(names: list[str], at: int, k: Tensor, v: Tensor, cosines: Tensor, each: Tensor, found: Tensor) -> list[Step]:
+def lookup_steps(
+    names: list[str], at: int, k: Tensor, v: Tensor, cosines: Tensor, each: Tensor, found: Tensor
+) -> list[Step]:
     """The steps; the first row of `each` and `found` is hard, the last the mean, and those between are the temperatures'."""
     of, between, ends = quote(names[at]), [f"T = {t:g}" for t in TEMPERATURES], ["hard", "mean"]
     divided = np.stack([array(cosines) / t for t in TEMPERATURES])
-    power: How = {"text": "{column}: e^({1}) / ({e0}) = {value}", "uses": [["cosines / T", "i", None], ["cosines / T", "i", "j"]]}
+    power: How = {
+        "text": "{column}: e^({1}) / ({e0}) = {value}",
+        "uses": [["cosines / T", "i", None], ["cosines / T", "i", "j"]],
+    }
     by: How = {"text": "{0} divided by the temperature = {value}", "uses": [["cosines", 0, "j"]]}
     whole: How = {"text": "{row}: {column} gets {value}", "uses": [["cosines", 0, None]]}
     alike: How = {
         "text": "how alike {row} and {column} point, −1 to 1: {value}",
         "uses": [["keys", at, None], ["keys", "j", None]],
     }
-    total: How = {"text": "{row}: {0·1} = {value}", "uses": [["weights", "i", None], ["values", None, 0]]}
-    last: How = {"text": "{row}: {0·1} = {value}", "uses": [["both ends", "i", None], ["values", None, 0]]}
+    total: How = {
+        "text": "{row}: {0·1} = {value}",
+        "uses": [["weights", "i", None], ["values", None, 0]],
+    }
+    last: How = {
+        "text": "{row}: {0·1} = {value}",
+        "uses": [["both ends", "i", None], ["values", None, 0]],
+    }
     text = [
         f"Each key has one value, and looking {of} up gives {number(float(v[at, 0]))}: all or nothing.",
         f"The query is the key of {of}. Its cosine with itself is 1, with others less.",
@@ -97,8 +120,12 @@ def lookup_steps(names: list[str], at: int, k: Tensor, v: Tensor, cosines: Tenso
         "Σ weight · value. At a low temperature it is the dictionary's value, at a high one nearly the mean of all.",
         f"T → 0 is the dictionary, {number(float(found[0, 0]))}; T → ∞ is the mean, {number(float(found[-1, 0]))}.",
     ]
-    keys = Matrix("keys", array(k), names, numbered("k", WIDTH), {"text": "{column} of {row} is {value}"})
-    values = Matrix("values", array(v), names, ["value"], {"text": "the dictionary has {value} for {row}"})
+    keys = Matrix(
+        "keys", array(k), names, numbered("k", WIDTH), {"text": "{column} of {row} is {value}"}
+    )
+    values = Matrix(
+        "values", array(v), names, ["value"], {"text": "the dictionary has {value} for {row}"}
+    )
     return [
         Step("1. A dictionary", text[0], [keys, values]),
         Step("2. Compare the query with every key", text[1], [Matrix("cosines", array(cosines)[None], [names[at]], names, alike)]),

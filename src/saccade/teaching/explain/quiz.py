@@ -24,8 +24,13 @@ class Question(NamedTuple):
         """Whether an answer is right: a number, or the names of all inputs; None where nothing can be compared."""
         if not self.answers:
             return None
-        plain = lambda text: " ".join(re.findall(r"(?!\binputs?\b)\b[\w'-]+", text.casefold())) or text.strip()  # noqa: E731
-        wanted, left = sorted({plain(one) for one in self.answers}, key=len, reverse=True), f" {plain(given)} "
+        plain = lambda text: (
+            " ".join(re.findall(r"(?!\binputs?\b)\b[\w'-]+", text.casefold())) or text.strip()
+        )
+        wanted, left = (
+            sorted({plain(one) for one in self.answers}, key=len, reverse=True),
+            f" {plain(given)} ",
+        )
         for one in wanted:
             if f" {one} " not in left:
                 return False
@@ -33,24 +38,48 @@ class Question(NamedTuple):
         return not set(left.split()) - {"and"}
 
 
-def questions(words: Sequence[str] | None = None, parts: Parts | None = None) -> tuple[list[Question], Worked]:
+def questions(
+    words: Sequence[str] | None = None, parts: Parts | None = None
+) -> tuple[list[Question], Worked]:
     """The questions of deck 004 for its example, or for one's own sentence and parts."""
     parts = parts or choose_parts()
     worked = explain(words, parts)
     named = [name for name in ("W_q", "W_k", "W_v", "W_o") if name in worked.facts]
     own = list(worked.parameters)
-    per_head = f" Each of {parts.heads} heads has its own columns of the first three." if parts.heads > 1 and named else ""
-    why = f"{', '.join(named)}." if named else "W = I: queries, keys and values are the inputs themselves."
+    per_head = (
+        f" Each of {parts.heads} heads has its own columns of the first three."
+        if parts.heads > 1 and named
+        else ""
+    )
+    why = (
+        f"{', '.join(named)}."
+        if named
+        else "W = I: queries, keys and values are the inputs themselves."
+    )
     why += f" The parts have numbers of their own as well: {', '.join(own)}." if own else ""
-    made = [Question("How many weight matrices are learned in this example?", [str(len(named))], why + per_head)]
-    numbers = sum(np.size(worked.facts[name]) for name in named) + sum(np.size(one) for one in worked.parameters.values())
+    made = [
+        Question(
+            "How many weight matrices are learned in this example?",
+            [str(len(named))],
+            why + per_head,
+        )
+    ]
+    numbers = sum(np.size(worked.facts[name]) for name in named) + sum(
+        np.size(one) for one in worked.parameters.values()
+    )
     sizes = " + ".join(
         [
             *(f"{np.shape(worked.facts[n])[0]}·{np.shape(worked.facts[n])[1]}" for n in named),
             *(str(np.size(worked.parameters[n])) for n in own),
         ]
     )
-    made.append(Question("How many numbers are learned in all?", [str(numbers)], f"{sizes or 'none'} = {numbers}."))
+    made.append(
+        Question(
+            "How many numbers are learned in all?",
+            [str(numbers)],
+            f"{sizes or 'none'} = {numbers}.",
+        )
+    )
     if named:
         roles = "Two of the derived vectors, query and key, are compared for the weights, and the third, the value, is what is passed on"
         made.append(
@@ -71,13 +100,21 @@ def questions(words: Sequence[str] | None = None, parts: Parts | None = None) ->
         if same
         else f"This normalizer does not divide by the sum: {row(np.ravel(sums)[:6])}."
     )
-    made.append(Question("What does each row of weights add up to?", [number(float(np.ravel(sums)[0]))] if same else [], why))
+    made.append(
+        Question(
+            "What does each row of weights add up to?",
+            [number(float(np.ravel(sums)[0]))] if same else [],
+            why,
+        )
+    )
     return made, worked
 
 
 def likeness(worked: Worked) -> str:
     """The cosine of the first query with the key it fits best and with the one it fits least."""
-    q, k = (np.asarray(one)[0] if np.ndim(one) == 3 else np.asarray(one) for one in (worked.q, worked.k))
+    q, k = (
+        np.asarray(one)[0] if np.ndim(one) == 3 else np.asarray(one) for one in (worked.q, worked.k)
+    )
     norms = np.linalg.norm(q[0]) * np.linalg.norm(k, axis=1)
     cosines = np.divide(k @ q[0], norms, out=np.zeros(len(k)), where=norms > 0)
     best, worst = int(cosines.argmax()), int(cosines.argmin())
@@ -88,35 +125,54 @@ def likeness(worked: Worked) -> str:
 
 def related(worked: Worked, head: int, heads: int) -> list[Question]:
     """To which inputs each input is most related, by the weights of a head."""
-    weights, tokens = np.asarray(worked.weights)[head] if heads > 1 else np.asarray(worked.weights), worked.tokens
+    weights, tokens = (
+        np.asarray(worked.weights)[head] if heads > 1 else np.asarray(worked.weights),
+        worked.tokens,
+    )
     made = []
     for n, (token, mine) in enumerate(zip(tokens, weights, strict=True)):
-        best = [other for other, one in zip(tokens, mine, strict=True) if np.isclose(one, mine.max()) and one > 0]
+        best = [
+            other
+            for other, one in zip(tokens, mine, strict=True)
+            if np.isclose(one, mine.max()) and one > 0
+        ]
         shown = token if token.startswith("input ") else f"{quote(token)} (input {n + 1})"
         asked = (
             f"To which input(s) is {shown} most related?"
             if heads == 1
             else f"What does {shown} focus on most in head {head + 1}?"
         )
-        made.append(Question(asked, list(dict.fromkeys(best)) or ["none"], f"Its weights are {row(mine)}."))
+        made.append(
+            Question(asked, list(dict.fromkeys(best)) or ["none"], f"Its weights are {row(mine)}.")
+        )
     return made
 
 
-def explain_quiz(words: Sequence[str] | None = None, parts: Parts | None = None, answers: bool = False) -> Worked:
+def explain_quiz(
+    words: Sequence[str] | None = None, parts: Parts | None = None, answers: bool = False
+) -> Worked:
     """The questions, with answers where they are wanted, after the numbers they are about."""
     asked, worked = questions(words, parts)
     shown: list[Step] = []
     names = {"x", "W_q", "W_k", "W_v"}
     first = [
-        one for step in worked.steps() for one in step.matrices if one.name.split(" of ")[0] in names and "score" not in one.name
+        one
+        for step in worked.steps()
+        for one in step.matrices
+        if one.name.split(" of ")[0] in names and "score" not in one.name
     ]
     unique: dict[str, Matrix] = {one.name: one for one in first}
-    known = "Work it out by hand, or with `saccade explain`." if not answers else "What the answers are computed from."
+    known = (
+        "Work it out by hand, or with `saccade explain`."
+        if not answers
+        else "What the answers are computed from."
+    )
     shown.append(Step("The example", known, list(unique.values())))
     for n, one in enumerate(asked, 1):
         answer = " and ".join(one.answers) + ". " if one.answers else ""
         shown.append(Step(f"{n}. {one.text}", f"{answer}{one.why}" if answers else "", []))
     listed: list[dict[str, Any]] = [
-        {"question": one.text, **({"answers": one.answers, "why": one.why} if answers else {})} for one in asked
+        {"question": one.text, **({"answers": one.answers, "why": one.why} if answers else {})}
+        for one in asked
     ]
     return Worked(f"Questions about {worked.title}", shown, tokens=worked.tokens, questions=listed)

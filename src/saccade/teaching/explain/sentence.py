@@ -10,13 +10,19 @@ from ...views.worked_steps import Worked
 from . import worked_attention
 
 
-def explain(text: Any = None, *old: Any, query: int | None = None, **parts: Any) -> Worked | Explanation:
+def explain(
+    text: Any = None, *old: Any, query: int | None = None, **parts: Any
+) -> Worked | Explanation:
     """Self-attention worked out step by step: the lectures' example, or your own sentence; of one `query` alone in detail. Parts by name:
     `score`, `normalize`, `mask`, `heads`, `plain` (W = I), `scaled` (scores divided by √D).
 
     Given tensors, it is what it was before: `which_backend`.
     """
-    if old or isinstance(text, Tensor) or not set(parts) <= {"score", "normalize", "mask", "heads", "plain", "scaled"}:
+    if (
+        old
+        or isinstance(text, Tensor)
+        or not set(parts) <= {"score", "normalize", "mask", "heads", "plain", "scaled"}
+    ):
         warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
         return which_backend(*(() if text is None else (text,)), *old, **parts)
     words = text.split() if isinstance(text, str) else None if text is None else list(text)

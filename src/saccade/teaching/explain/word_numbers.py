@@ -44,11 +44,19 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
         count += 1
         held.update({ids.setdefault(word, len(ids)) for word in words_of(line)})
         if len(ids) > MOST_WORDS or count > MOST_DOCUMENTS:
-            what = f"{MOST_WORDS:,} different words" if len(ids) > MOST_WORDS else f"{MOST_DOCUMENTS:,} documents"
-            raise SaccadeError(f"{name} has more than {what}, which is more than tf·idf is explained for; give a part of it")
+            what = (
+                f"{MOST_WORDS:,} different words"
+                if len(ids) > MOST_WORDS
+                else f"{MOST_DOCUMENTS:,} documents"
+            )
+            raise SaccadeError(
+                f"{name} has more than {what}, which is more than tf·idf is explained for; give a part of it"
+            )
     if not ids:
-        raise SaccadeError(f"{name} has no words in {count} line{'s' * (count != 1)}; give one document per line")
-    texts = lambda: ([ids[word] for word in words_of(line) if word in ids] for line in documents())  # noqa: E731
+        raise SaccadeError(
+            f"{name} has no words in {count} line{'s' * (count != 1)}; give one document per line"
+        )
+    texts = lambda: ([ids[word] for word in words_of(line) if word in ids] for line in documents())
     pool = TfIdf(len(ids)).double()
     pool.prepare(texts())
     idf, names = pool.idf.tolist(), list(ids)
@@ -64,14 +72,22 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
     ]  # fmt: skip
     often = sorted(held, key=lambda token: (-held[token], names[token]))[:MOST_COMMON]
     common = [(names[token], held[token], idf[token]) for token in often]
-    return Worked(f"tf·idf of {name}", tf_idf_steps(highest, common, count), documents=count, words=len(ids), highest=highest)
+    return Worked(
+        f"tf·idf of {name}",
+        tf_idf_steps(highest, common, count),
+        documents=count,
+        words=len(ids),
+        highest=highest,
+    )
 
 
-def tf_idf_steps(highest: list[dict[str, Any]], common: list[tuple[str, int, float]], count: int) -> list[Step]:
+def tf_idf_steps(
+    highest: list[dict[str, Any]], common: list[tuple[str, int, float]], count: int
+) -> list[Step]:
     columns = ["document", "count", "words", "tf", "n_j", "idf", "tf·idf"]
     keys = ["document", "count", "length", "tf", "documents_with_it", "idf", "tf_idf"]
     numbers = np.array([[one[key] for key in keys] for one in highest], dtype=np.float64)
-    of = lambda text, *at: {"text": text, "uses": [["tf·idf", "i", n] for n in at]}  # noqa: E731
+    of = lambda text, *at: {"text": text, "uses": [["tf·idf", "i", n] for n in at]}
     how: list[How] = [
         {"text": "{row} in document {value}"}, {"text": "{row} occurs {value} times there"}, {"text": "the document has {value} words"},
         of("{0} / {1} = {value}", 1, 2), {"text": "{value} documents contain {row}"}, of(f"log({count} / {{0}}) = {{value}}", 4),
@@ -98,7 +114,11 @@ def tf_idf_steps(highest: list[dict[str, Any]], common: list[tuple[str, int, flo
             f"N = {count:,} documents. A word that all of them contain has idf = log(N / N) = 0.",
             [table],
         ),
-        Step("2. The words that weigh most", text, [Matrix("tf·idf", numbers, [one["word"] for one in highest], columns, how)]),
+        Step(
+            "2. The words that weigh most",
+            text,
+            [Matrix("tf·idf", numbers, [one["word"] for one in highest], columns, how)],
+        ),
     ]
 
 
@@ -115,15 +135,25 @@ def explain_similar(pair: Sequence[str], vectors: np.ndarray, source: str, known
     """One-hot against embedding: two words' cosine and correlation (Pearson) in both. A one-hot vector is `known` words wide."""
     a, b = np.asarray(vectors, dtype=np.float64)
     same = pair[0] == pair[1]
-    facts: dict[str, Any] = {"words": list(pair), "vectors": np.stack([a, b]), "source": source, "vocabulary": known}
+    facts: dict[str, Any] = {
+        "words": list(pair),
+        "vectors": np.stack([a, b]),
+        "source": source,
+        "vocabulary": known,
+    }
     facts["one_hot"] = {"cosine": float(same), "pearson": 1.0 if same else -1 / (known - 1)}
     facts |= {"dot": float(a @ b), "cosine": cosine(a, b), "pearson": pearson(a, b)}
     return Worked(" ".join(pair), similar_steps(list(pair), a, b, facts), **facts)
 
 
-def similar_steps(pair: list[str], a: np.ndarray, b: np.ndarray, facts: dict[str, Any]) -> list[Step]:
+def similar_steps(
+    pair: list[str], a: np.ndarray, b: np.ndarray, facts: dict[str, Any]
+) -> list[Step]:
     both, width, known = np.stack([a, b]), len(a), facts["vocabulary"]
-    letters, shown = numbered("x", min(width, SHOWN)), f", of which {SHOWN} are shown" if width > SHOWN else ""
+    letters, shown = (
+        numbered("x", min(width, SHOWN)),
+        f", of which {SHOWN} are shown" if width > SHOWN else "",
+    )
     hot = np.eye(4)[[0, int(pair[0] != pair[1])]]
     own: How = {"text": "1 where the column is the row's own word: {value}"}
     product: How = {"text": "{0}·{1} = {value}", "uses": [["vectors", 0, "j"], ["vectors", 1, "j"]]}
@@ -141,10 +171,28 @@ def similar_steps(pair: list[str], a: np.ndarray, b: np.ndarray, facts: dict[str
     return [
         Step("1. One-hot", texts[0], [Matrix("one-hot", hot, pair, [*pair, "another", "…"], own)]),
         Step(
-            "2. Embedding", texts[1], [Matrix("vectors", both[:, :SHOWN], pair, letters, {"text": "{column} of {row} = {value}"})]
+            "2. Embedding",
+            texts[1],
+            [
+                Matrix(
+                    "vectors",
+                    both[:, :SHOWN],
+                    pair,
+                    letters,
+                    {"text": "{column} of {row} = {value}"},
+                )
+            ],
         ),
-        Step("3. Cosine", texts[2], [Matrix("products", (a * b)[None, :SHOWN], ["a·b"], letters, product)]),
-        Step("4. Correlation (Pearson)", texts[3], [Matrix("centered", (both - means)[:, :SHOWN], pair, letters, minus)]),
+        Step(
+            "3. Cosine",
+            texts[2],
+            [Matrix("products", (a * b)[None, :SHOWN], ["a·b"], letters, product)],
+        ),
+        Step(
+            "4. Correlation (Pearson)",
+            texts[3],
+            [Matrix("centered", (both - means)[:, :SHOWN], pair, letters, minus)],
+        ),
     ]
 
 

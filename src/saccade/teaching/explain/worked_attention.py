@@ -88,14 +88,23 @@ class Parts:
         made = Mechanism(score, normalize, mask).double().eval()
         with torch.no_grad():
             for parameter in made.parameters():
-                if (parameter != parameter.flatten()[0]).any():  # not one that starts at a value of its own
+                if (
+                    parameter != parameter.flatten()[0]
+                ).any():  # not one that starts at a value of its own
                     parameter.copy_(parameter.mul(100).round() / 100 + 0.0)
         return made
 
 
 def too_wide(score: nn.Module) -> tuple[str, int] | None:
     every = [*score.named_parameters(), *score.named_buffers()]
-    return next(((name, max(one.shape[-2:])) for name, one in every if one.dim() and max(one.shape[-2:]) > WIDEST), None)
+    return next(
+        (
+            (name, max(one.shape[-2:]))
+            for name, one in every
+            if one.dim() and max(one.shape[-2:]) > WIDEST
+        ),
+        None,
+    )
 
 
 def choose_parts(
@@ -109,21 +118,39 @@ def choose_parts(
 ) -> Parts:
     """Parts by their names, or {name: …, option: …}; by default the lectures': dot product, softmax, no mask."""
     if scaled and score is not None:
-        raise SaccadeError("both a score and scaled were given, which is the score scaled-dot; leave one of them out")
+        raise SaccadeError(
+            "both a score and scaled were given, which is the score scaled-dot; leave one of them out"
+        )
     if isinstance(heads, bool) or not isinstance(heads, int) or heads not in (1, 2, 4):
-        raise SaccadeError(f"expected 1, 2 or 4 heads, among which an input's {DIM} numbers are divided, got {heads}")
+        raise SaccadeError(
+            f"expected 1, 2 or 4 heads, among which an input's {DIM} numbers are divided, got {heads}"
+        )
     if dim is not None and plain:
         raise SaccadeError(
             f"both dim and plain were given, and without matrices a query has an input's {DIM} numbers; leave one of them out"
         )
-    if dim is not None and (isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim * heads <= DIM):
-        raise SaccadeError(f"expected a dim of 1 to {DIM // heads}, the width of one of {heads} heads, got {dim}")
+    if dim is not None and (
+        isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim * heads <= DIM
+    ):
+        raise SaccadeError(
+            f"expected a dim of 1 to {DIM // heads}, the width of one of {heads} heads, got {dim}"
+        )
     chosen = choose(scores.table, score or ("scaled-dot" if scaled else "dot"), "score")
     hidden = None if mask is None else choose(masks.table, mask, "mask")
     for name, value in hidden.options.items() if hidden else ():
         if isinstance(value, int) and value > LARGEST:  # built for so many positions
-            raise SaccadeError(f"mask.{name} is {value:,}; at most {LARGEST} is of use for {MOST_TOKENS} words")
-    return Parts(chosen, choose(normalizers.table, normalize or "softmax", "normalize"), hidden, heads, plain, scaled, dim)
+            raise SaccadeError(
+                f"mask.{name} is {value:,}; at most {LARGEST} is of use for {MOST_TOKENS} words"
+            )
+    return Parts(
+        chosen,
+        choose(normalizers.table, normalize or "softmax", "normalize"),
+        hidden,
+        heads,
+        plain,
+        scaled,
+        dim,
+    )
 
 
 @dataclass(frozen=True)
@@ -150,7 +177,8 @@ def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> Numbers:
     """outputs = normalize(score(x W_q, x W_k), mask) x W_v, by the parts themselves."""
     mechanism, heads = parts.mechanism(), parts.heads
     q, k, v = (
-        (x @ learned[name] if name in learned else x).unflatten(-1, (heads, -1)).transpose(0, 1) for name in ("W_q", "W_k", "W_v")
+        (x @ learned[name] if name in learned else x).unflatten(-1, (heads, -1)).transpose(0, 1)
+        for name in ("W_q", "W_k", "W_v")
     )
     call = pose(q[None], k[None], v[None], mechanism, None, None, 0.0)
     found, allowed = eager.scores(call), call.allowed()
@@ -159,7 +187,21 @@ def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> Numbers:
     side = values.transpose(0, 1).flatten(1)
     allowed = None if allowed is None else allowed.expand_as(found)[0]
     outputs = side @ learned["W_o"] if "W_o" in learned else side
-    return Numbers(mechanism, x, learned, q, k, v, call.query[0], call.key[0], found[0], allowed, weights[0], values, outputs)
+    return Numbers(
+        mechanism,
+        x,
+        learned,
+        q,
+        k,
+        v,
+        call.query[0],
+        call.key[0],
+        found[0],
+        allowed,
+        weights[0],
+        values,
+        outputs,
+    )
 
 
 def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
@@ -171,7 +213,9 @@ def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
         wide = parts.heads * parts.dim
         given = {name: [row[:wide] for row in OF_COLUMNS[name]] for name in "qkv"}
         given |= {"o": OF_COLUMNS["o"][:wide]} if parts.heads > 1 else {}
-    return {f"W_{name}": torch.tensor(matrix, dtype=torch.float64) for name, matrix in given.items()}
+    return {
+        f"W_{name}": torch.tensor(matrix, dtype=torch.float64) for name, matrix in given.items()
+    }
 
 
 def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[str], Tensor]:
@@ -188,7 +232,9 @@ def check_words(tokens: Sequence[str]) -> None:
     if not tokens:
         raise SaccadeError("the sentence is empty; give at least one word")
     if len(tokens) > MOST_TOKENS:
-        raise SaccadeError(f"the sentence has {len(tokens)} words, but {MOST_TOKENS} are the most one can follow; shorten it")
+        raise SaccadeError(
+            f"the sentence has {len(tokens)} words, but {MOST_TOKENS} are the most one can follow; shorten it"
+        )
 
 
 def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
@@ -198,7 +244,10 @@ def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
         attempt, vector = 0, (0,) * DIM
         while not any(vector) or vector in taken.values():
             numbers = (0, 0, 1, 1, 2) if attempt < 30 else range(3 + attempt // 30)
-            vector = tuple(numbers[value % len(numbers)] for value in draw_bytes("word", token, DIM, 0, attempt))
+            vector = tuple(
+                numbers[value % len(numbers)]
+                for value in draw_bytes("word", token, DIM, 0, attempt)
+            )
             attempt += 1
         taken[token] = vector
     return [taken[token] for token in tokens]
@@ -206,18 +255,26 @@ def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
 
 def draw_bytes(what: str, token: str, count: int, *more: int) -> bytes:
     """Bytes that depend on the word alone, on every machine and with every version of numpy."""
-    return hashlib.shake_256(repr((what, token, count, *more)).encode("utf-8", "surrogatepass")).digest(count)
+    return hashlib.shake_256(
+        repr((what, token, count, *more)).encode("utf-8", "surrogatepass")
+    ).digest(count)
 
 
-def explain(tokens: Sequence[str] | None = None, parts: Parts | None = None, query: int | None = None) -> Worked:
+def explain(
+    tokens: Sequence[str] | None = None, parts: Parts | None = None, query: int | None = None
+) -> Worked:
     """Self-attention of the lectures' inputs or of one's own words, step by step; of one query alone (from 1) in detail."""
     from .worked_outputs import explain_numbers
 
     parts = parts or choose_parts()
     named, x = inputs(tokens, parts.dim is not None)
     if query is not None and not 1 <= query <= len(named):
-        raise SaccadeError(f"expected a query from 1 to {len(named)}, the number of inputs, got {query}")
-    return explain_numbers(named, compute(x, learned_of(parts, tokens is not None), parts), parts, query)
+        raise SaccadeError(
+            f"expected a query from 1 to {len(named)}, the number of inputs, got {query}"
+        )
+    return explain_numbers(
+        named, compute(x, learned_of(parts, tokens is not None), parts), parts, query
+    )
 
 
 def worked_example(scaled: bool = False) -> Worked:

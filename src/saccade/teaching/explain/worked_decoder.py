@@ -46,7 +46,9 @@ def overheard(site: Site) -> Iterator[list[Heard]]:
     """Within the `with`, the calls of one layer that attends, also their values and outputs, which a record does not keep."""
     calls: list[Heard] = []
 
-    def look(q: Tensor, ready: Ready, mask: Any = None, positions: Any = None, *more: Any, **named: Any) -> Tensor:
+    def look(
+        q: Tensor, ready: Ready, mask: Any = None, positions: Any = None, *more: Any, **named: Any
+    ) -> Tensor:
         output = Site.look(site, q, ready, mask, positions, *more, **named)
         calls.append(Heard(q.detach(), ready, mask, positions, output.detach()))
         return output
@@ -66,7 +68,9 @@ def cross_site(model: torch.nn.Module, layer: int | None, head: int | None) -> t
             "expected a model that attends to its source, which this one does not; use one with attention, such as bahdanau"
         )
     if layer is not None and not 1 <= layer <= len(found):
-        raise SaccadeError(f"expected a layer from 1 to {len(found)}, those that attend to the source, got {layer}")
+        raise SaccadeError(
+            f"expected a layer from 1 to {len(found)}, those that attend to the source, got {layer}"
+        )
     return list(found.items())[(layer or len(found)) - 1]
 
 
@@ -91,7 +95,9 @@ class Moment:
 
 
 @torch.no_grad()
-def find_moment(system: Any, source: str, target: str | None, step: int, layer: int | None, head: int | None) -> Moment:
+def find_moment(
+    system: Any, source: str, target: str | None, step: int, layer: int | None, head: int | None
+) -> Moment:
     """Decodes up to a step, the target's tokens fed in, and listens to one attention to the source."""
     task: Translation = system.require(Translation, "explain an output word")
     model = system.model.eval()
@@ -102,14 +108,20 @@ def find_moment(system: Any, source: str, target: str | None, step: int, layer: 
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     words, ids = task.target, [*task.source.encode_ids([source])[0], task.source.eos]
     if len(ids) > MOST_TOKENS:
-        raise SaccadeError(f"the source has {len(ids):,} tokens, but at most {MOST_TOKENS} can be followed; shorten it")
+        raise SaccadeError(
+            f"the source has {len(ids):,} tokens, but at most {MOST_TOKENS} can be followed; shorten it"
+        )
     wanted = system.translate(source).tokens if target is None else words.encode_ids([target])[0]
     wanted = [*wanted, words.eos]
     if len(wanted) > MOST_TOKENS:
-        raise SaccadeError(f"the target has {len(wanted):,} tokens, but at most {MOST_TOKENS} can be followed; shorten it")
+        raise SaccadeError(
+            f"the target has {len(wanted):,} tokens, but at most {MOST_TOKENS} can be followed; shorten it"
+        )
     if not 1 <= step <= len(wanted):
         shown = shorten(words.decode(wanted, keep_unknown=True), 60)
-        raise SaccadeError(f"expected a step from 1 to {len(wanted)}, the tokens of '{shown}' and its end, got {step}")
+        raise SaccadeError(
+            f"expected a step from 1 to {len(wanted)}, the tokens of '{shown}' and its end, got {step}"
+        )
     fed = [words.bos, *wanted]
     batch, lengths = on(device_of(model), *pad([ids], task.source.pad))
     with record(model, quiet=True) as seen, overheard(site) as calls:
@@ -136,7 +148,12 @@ def state_of(session: PlainSession) -> Tensor | None:
 
 
 def explain_step(
-    system: Any, source: str, target: str | None = None, step: int = 1, layer: int | None = None, head: int | None = None
+    system: Any,
+    source: str,
+    target: str | None = None,
+    step: int = 1,
+    layer: int | None = None,
+    head: int | None = None,
 ) -> Worked:
     """How a model came to one output word, by the numbers that it computed."""
     moment = find_moment(system, source, target, step, layer, head)
@@ -146,8 +163,14 @@ def explain_step(
     if allowed is not None:
         hidden = ~allowed.expand(1, call.q.shape[1], 1, len(e))[0, moment.head, 0]
         e = e.masked_fill(hidden, float("-inf"))
-    keys, values = (one[0, moment.head * one.shape[1] // moment.heads] for one in (call.key, found.ready.value))
-    query, context, a = call.query[0, moment.head, 0], found.output[0, moment.head, 0], moment.weights
+    keys, values = (
+        one[0, moment.head * one.shape[1] // moment.heads] for one in (call.key, found.ready.value)
+    )
+    query, context, a = (
+        call.query[0, moment.head, 0],
+        found.output[0, moment.head, 0],
+        moment.weights,
+    )
     steps = [
         begin_step(moment),
         ask_step(moment, query, keys, site.mechanism.score),
@@ -165,17 +188,39 @@ def explain_step(
         "site": moment.site,
         "head": moment.head + 1,
     }
-    facts |= {"e": array(e), "a": array(a), "c": array(context), "h": array(values), "query": array(query), "keys": array(keys)}
-    facts |= {f"s_{name}": array(one) for name, one in (("before", moment.before), ("after", moment.after)) if one is not None}
-    facts["candidates"] = [{"token": n, "probability": p} for n, p in zip(names, top.values.tolist(), strict=True)]
-    facts |= {"token": moment.target[step - 1], "probability": float(moment.log_probs[moment.wanted].exp())}
+    facts |= {
+        "e": array(e),
+        "a": array(a),
+        "c": array(context),
+        "h": array(values),
+        "query": array(query),
+        "keys": array(keys),
+    }
+    facts |= {
+        f"s_{name}": array(one)
+        for name, one in (("before", moment.before), ("after", moment.after))
+        if one is not None
+    }
+    facts["candidates"] = [
+        {"token": n, "probability": p} for n, p in zip(names, top.values.tolist(), strict=True)
+    ]
+    facts |= {
+        "token": moment.target[step - 1],
+        "probability": float(moment.log_probs[moment.wanted].exp()),
+    }
     return Worked(f"{source} → {moment.target[step - 1]}", numbered_steps, **facts)
 
 
-def narrow(name: str, matrix: Tensor, rows: list[str], letter: str, how: How | None, most: int = SHOWN) -> Matrix:
+def narrow(
+    name: str, matrix: Tensor, rows: list[str], letter: str, how: How | None, most: int = SHOWN
+) -> Matrix:
     """The first numbers of a wide matrix."""
     cut = matrix[:, :most]
-    title = name if cut.shape[1] == matrix.shape[1] else f"{name} (the first {most} of {matrix.shape[1]})"
+    title = (
+        name
+        if cut.shape[1] == matrix.shape[1]
+        else f"{name} (the first {most} of {matrix.shape[1]})"
+    )
     return Matrix(title, array(cut), rows, numbered(letter, cut.shape[1]), how)
 
 
@@ -183,23 +228,35 @@ def begin_step(moment: Moment) -> Step:
     before = " ".join(moment.target[: moment.step - 1]) or "<bos>"
     whose = "The model's own translation" if moment.own else "The given translation"
     text = f"{whose} is {quote(' '.join(moment.target[:-1]))}. So far {quote(before)} is written, and token {moment.step} comes next. "
-    return Step("Where we are", text + f"The numbers are those of {moment.site}, head {moment.head + 1} of {moment.heads}.", [])
+    return Step(
+        "Where we are",
+        text + f"The numbers are those of {moment.site}, head {moment.head + 1} of {moment.heads}.",
+        [],
+    )
 
 
 def ask_step(moment: Moment, query: Tensor, keys: Tensor, score: Any) -> Step:
     """What asks, and what it is compared with."""
     asked, before, after = moment.heard.q[0, moment.head, 0], moment.before, moment.after
-    same = lambda state: state is not None and state.shape == asked.shape and torch.equal(state, asked)  # noqa: E731
+    same = lambda state: (
+        state is not None and state.shape == asked.shape and torch.equal(state, asked)
+    )
     who = (
         "The decoder's state before this step, s_(t−1), asks (Bahdanau)"
         if same(before)
         else "The decoder's vector at this step asks"
     )
-    who = "The decoder's state after reading the last word, s_t, asks (Luong)" if same(after) else who
+    who = (
+        "The decoder's state after reading the last word, s_t, asks (Luong)" if same(after) else who
+    )
     made = {"text": "{column} of {row} = {value}, as the model computed it"}
     most = FOLLOWED if len(query) <= FOLLOWED else SHOWN
     text = f"{who}: a query of {len(query)} numbers, as the score reads it. Each source token has a key."
-    extra = [narrow("v", score.v[:1], ["v"], "v", made, most)] if isinstance(score, scores.Additive) else []
+    extra = (
+        [narrow("v", score.v[:1], ["v"], "v", made, most)]
+        if isinstance(score, scores.Additive)
+        else []
+    )
     if moment.before is not None:
         was = {"text": "{column} of the state before this step = {value}"}
         extra.append(narrow("s before", moment.before.unsqueeze(0), ["s_(t−1)"], "s", was))
@@ -210,7 +267,9 @@ def ask_step(moment: Moment, query: Tensor, keys: Tensor, score: Any) -> Step:
 
 def summary_of(table: Any, part: Any) -> str:
     """The formula of a part, as the catalogue has it; a part of one's own has its name."""
-    found = next((entry.summary for entry in table if entry.make is type(part)), type(part).__name__)
+    found = next(
+        (entry.summary for entry in table if entry.make is type(part)), type(part).__name__
+    )
     return found.partition("; ")[0].rstrip(".")
 
 
@@ -218,19 +277,28 @@ def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int
     """From scores to weights."""
     score, source = mechanism.score, moment.source
     summary = summary_of(scores.table, score)
-    uses, text = [["query", 0, None], ["keys", "i", None]], "e of {row} = {value}: the query with its key"
+    uses, text = (
+        [["query", 0, None], ["keys", "i", None]],
+        "e of {row} = {value}: the query with its key",
+    )
     if width <= FOLLOWED and score.dot:
         text = f"e of {{row}} = ({{0·1}}) · {number(score.scale(width))} = {{value}}"
     elif width <= FOLLOWED and isinstance(score, scores.Additive):
         text, uses = "e of {row} = {2·tanh(0+1)} = {value}", [*uses, ["v", 0, None]]
     elif width > FOLLOWED:
-        text, uses = f"e of {{row}} = {{value}}: {width} numbers of the query with as many of its key", []
+        text, uses = (
+            f"e of {{row}} = {{value}}: {width} numbers of the query with as many of its key",
+            [],
+        )
     soft = type(mechanism.normalize) is normalizers.Softmax
     rule = next(
-        (entry.summary for entry in normalizers.table if entry.make is type(mechanism.normalize)), "the model's own normalizer"
+        (entry.summary for entry in normalizers.table if entry.make is type(mechanism.normalize)),
+        "the model's own normalizer",
     )
     how: How = {
-        "text": "{row} gets e^({1}) / ({e0}) = {value}" if soft else "{row} gets {value}, made of {0}",
+        "text": "{row} gets e^({1}) / ({e0}) = {value}"
+        if soft
+        else "{row} gets {value}, made of {0}",
         "uses": [["e", None, 0], ["e", "i", 0]],
     }
     best = int(a.argmax())
@@ -241,14 +309,25 @@ def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int
             f"{summary}, for each source token.",
             [Matrix("e", array(e.unsqueeze(1)), source, ["e"], {"text": text, "uses": uses})],
         ),
-        Step("Weights a", f"{rule}. {most}", [Matrix("a", array(a.unsqueeze(1)), source, ["a"], how)]),
+        Step(
+            "Weights a", f"{rule}. {most}", [Matrix("a", array(a.unsqueeze(1)), source, ["a"], how)]
+        ),
     ]
 
 
 def context_step(moment: Moment, values: Tensor, context: Tensor) -> Step:
     """The weighted sum of what is read."""
-    shown = narrow("h", values, moment.source, "h", {"text": "{column} of {row} = {value}: what the encoder says of it"})
-    how: How = {"text": "{column} = Σ a·h = {0·1} = {value}", "uses": [["a", None, 0], [shown.name, None, "j"]]}
+    shown = narrow(
+        "h",
+        values,
+        moment.source,
+        "h",
+        {"text": "{column} of {row} = {value}: what the encoder says of it"},
+    )
+    how: How = {
+        "text": "{column} = Σ a·h = {0·1} = {value}",
+        "uses": [["a", None, 0], [shown.name, None, "j"]],
+    }
     text = f"c = Σ a · h, of {len(context)} numbers: the source as this word needs it."
     return Step("Context c", text, [shown, narrow("c", context.unsqueeze(0), ["c"], "c", how)])
 
@@ -257,7 +336,15 @@ def output_step(moment: Moment) -> Step:
     """What state and context make likely."""
     top = moment.log_probs.exp().topk(min(CANDIDATES, len(moment.log_probs)))
     names = moment.words.labels(top.indices.tolist())
-    shown = [Matrix("candidates", array(top.values.unsqueeze(1)), names, ["p"], {"text": "p({row}) = {value}"})]
+    shown = [
+        Matrix(
+            "candidates",
+            array(top.values.unsqueeze(1)),
+            names,
+            ["p"],
+            {"text": "p({row}) = {value}"},
+        )
+    ]
     if moment.after is not None:
         made = {"text": "{column} of the state after this step = {value}"}
         shown.insert(0, narrow("s", moment.after.unsqueeze(0), ["s"], "s", made))

@@ -44,7 +44,9 @@ def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
         raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LIVE)}")
     tokens, x = inputs(words)
     if name == "batch" and len(tokens) < 2:
-        raise SaccadeError(f"expected at least 2 inputs for a norm over the batch, got {len(tokens)}; give more words")
+        raise SaccadeError(
+            f"expected at least 2 inputs for a norm over the batch, got {len(tokens)}; give more words"
+        )
     layer = LIVE[name](x.shape[1]).double().train()
     out, eps, letters = layer(x), float(layer.eps), numbered("x", x.shape[1])  # type: ignore[arg-type]
     over = 0 if name == "batch" else 1
@@ -59,12 +61,25 @@ def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
         check_step(name, tokens, out),
         compare_step(name, tokens, x),
     ]  # fmt: skip
-    facts = {"tokens": tokens, "norm": name, "eps": eps, "x": array(x), "outputs": array(out), "slips": SLIPS}
-    facts |= {"mean_square": array(square)} if name == "rms" else {"mean": array(mean), "variance": array(variance)}
+    facts = {
+        "tokens": tokens,
+        "norm": name,
+        "eps": eps,
+        "x": array(x),
+        "outputs": array(out),
+        "slips": SLIPS,
+    }
+    facts |= (
+        {"mean_square": array(square)}
+        if name == "rms"
+        else {"mean": array(mean), "variance": array(variance)}
+    )
     return Worked(f"{name} norm of {' '.join(tokens)}", steps, **facts)
 
 
-def spread_steps(name: str, tokens: list[str], x: Tensor, mean: Tensor, variance: Tensor, square: Tensor) -> list[Step]:
+def spread_steps(
+    name: str, tokens: list[str], x: Tensor, mean: Tensor, variance: Tensor, square: Tensor
+) -> list[Step]:
     """The means that a norm needs, of rows or of columns."""
     count = x.shape[0] if name == "batch" else x.shape[1]
     which: list[object] = ["x", None, "j"] if name == "batch" else ["x", "i", None]
@@ -73,7 +88,13 @@ def spread_steps(name: str, tokens: list[str], x: Tensor, mean: Tensor, variance
     def shown(title: str, values: Tensor, text: str, *more: list[object]) -> Matrix:
         matrix = array(values.unsqueeze(0 if name == "batch" else 1))
         how: How = {"text": text, "uses": [which, *more]}
-        return Matrix(title, matrix, [title] if name == "batch" else tokens, letters if name == "batch" else [title], how)
+        return Matrix(
+            title,
+            matrix,
+            [title] if name == "batch" else tokens,
+            letters if name == "batch" else [title],
+            how,
+        )
 
     first = x[:, 0] if name == "batch" else x[0]
     of = "the first feature" if name == "batch" else quote(tokens[0])
@@ -84,7 +105,13 @@ def spread_steps(name: str, tokens: list[str], x: Tensor, mean: Tensor, variance
             Step(
                 "2. Mean of the squares of each input",
                 text,
-                [shown("mean square", square, f"the squares of {{0}}, their sum divided by {count} = {{value}}")],
+                [
+                    shown(
+                        "mean square",
+                        square,
+                        f"the squares of {{0}}, their sum divided by {count} = {{value}}",
+                    )
+                ],
             )
         ]
     sums = " + ".join(number(float(one)) for one in first)
@@ -101,9 +128,15 @@ def spread_steps(name: str, tokens: list[str], x: Tensor, mean: Tensor, variance
 
 def normalized(name: str, eps: float) -> How:
     if name == "rms":
-        return {"text": f"{{0}} / √({{1}} + {eps:g}) = {{value}}", "uses": [["x", "i", "j"], ["mean square", "i", 0]]}
+        return {
+            "text": f"{{0}} / √({{1}} + {eps:g}) = {{value}}",
+            "uses": [["x", "i", "j"], ["mean square", "i", 0]],
+        }
     at = [0, "j"] if name == "batch" else ["i", 0]
-    return {"text": f"({{0}} − {{1}}) / √({{2}} + {eps:g}) = {{value}}", "uses": [["x", "i", "j"], ["μ", *at], ["σ²", *at]]}
+    return {
+        "text": f"({{0}} − {{1}}) / √({{2}} + {eps:g}) = {{value}}",
+        "uses": [["x", "i", "j"], ["μ", *at], ["σ²", *at]],
+    }
 
 
 def check_step(name: str, tokens: list[str], out: Tensor) -> Step:

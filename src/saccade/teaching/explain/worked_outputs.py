@@ -24,7 +24,11 @@ class Outputs(Writer):
         so_far = Worked("", [*self.steps, Step("", "", shown)])
         q = row(found.q[0, self.focus].tolist())
         rule = "their dot product: multiply number by number and add. The more alike they point, the greater it is"
-        rule = rule if self.found.mechanism.score.dot and len(shown[:last]) == 1 else formula(scores.table, self.parts.score)
+        rule = (
+            rule
+            if self.found.mechanism.score.dot and len(shown[:last]) == 1
+            else formula(scores.table, self.parts.score)
+        )
         text = f"The score of a query and a key is {rule}. The query of {first} is {q}; {self.each_score(shown, so_far)}."
         masked = [one for one in shown if one.name.startswith("mask")]
         divided = [one for one in shown if one.name.startswith("scores /")]
@@ -33,10 +37,16 @@ class Outputs(Writer):
         logits = found.scores[0]
         if found.allowed is not None:
             first_divide = self.divide_text() if divided else ""
-            self.add("Mask: who may look at whom", first_divide + self.mask_text(), *divided, *masked)
+            self.add(
+                "Mask: who may look at whom", first_divide + self.mask_text(), *divided, *masked
+            )
             divided = []
             logits = logits.masked_fill(~found.allowed[0], float("-inf"))
-        title = "Softmax: weights" if type(found.mechanism.normalize) is normalizers.Softmax else "From scores to weights"
+        title = (
+            "Softmax: weights"
+            if type(found.mechanism.normalize) is normalizers.Softmax
+            else "From scores to weights"
+        )
         own = self.parameters(found.mechanism.normalize, "normalizer", 0, "").values()
         weights = self.weights_of(0, "", name)
         self.add(title, self.weight_text(found.weights[0], logits), *own, *divided, weights)
@@ -44,9 +54,16 @@ class Outputs(Writer):
 
     def sums(self, weights: Matrix) -> None:
         """From the weights of one head to its outputs."""
-        found, first, mine = self.found, quote(self.tokens[self.focus]), self.found.weights[0, self.focus]
+        found, first, mine = (
+            self.found,
+            quote(self.tokens[self.focus]),
+            self.found.weights[0, self.focus],
+        )
         weighted = mine.unsqueeze(1) * found.v[0]
-        each = [f"{w:.4f} · {row(v.tolist())} = {row(s.tolist())}" for w, v, s in zip(mine, found.v[0], weighted, strict=True)]
+        each = [
+            f"{w:.4f} · {row(v.tolist())} = {row(s.tolist())}"
+            for w, v, s in zip(mine, found.v[0], weighted, strict=True)
+        ]
         taken = {
             "text": "{query} takes {0} of {1} from {row}: {value}",
             "uses": [["weights", self.row, "i"], ["v", "i", "j"]],
@@ -54,7 +71,9 @@ class Outputs(Writer):
         }
         which = "the first query" if self.focus == 0 else f"query {self.focus + 1}"
         text = f"Each value is multiplied by the weight that {first} gives it: {few(each, len(each) if self.only else 5)}."
-        self.add(f"Weighted values of {which}", text, self.per_key("weight · v", weighted, taken, "v"))
+        self.add(
+            f"Weighted values of {which}", text, self.per_key("weight · v", weighted, taken, "v")
+        )
         output = row(found.outputs[self.focus].tolist())
         text = f"Their sum is the new vector of {first}: {output}. It contains much of what was looked at and little of the rest."
         summed = {"text": "{column} of {row} = {+0} = {value}", "uses": [["weight · v", None, "j"]]}
@@ -65,17 +84,35 @@ class Outputs(Writer):
             numbered("o", found.outputs.shape[1]),
             summed,
         )
-        self.add(f"Their sum: output {self.focus + 1}" if self.focus else "Their sum: the first output", text, one)
+        self.add(
+            f"Their sum: output {self.focus + 1}" if self.focus else "Their sum: the first output",
+            text,
+            one,
+        )
         if self.only:
             return
-        values = self.per_key("v", found.v[0], next(m.how for m in self.steps[1].matrices if m.name == "v"), "v")  # type: ignore[arg-type]
-        how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [["weights", "i", None], ["v", None, "j"]]}
-        usual = self.parts.score.make in (scores.Dot, scores.ScaledDot) and type(found.mechanism.normalize) is normalizers.Softmax
+        values = self.per_key(
+            "v", found.v[0], next(m.how for m in self.steps[1].matrices if m.name == "v"), "v"
+        )  # type: ignore[arg-type]
+        how = {
+            "text": "{column} of {row} = {0·1} = {value}",
+            "uses": [["weights", "i", None], ["v", None, "j"]],
+        }
+        usual = (
+            self.parts.score.make in (scores.Dot, scores.ScaledDot)
+            and type(found.mechanism.normalize) is normalizers.Softmax
+        )
         root = f" / √{found.k.shape[2]}" if self.parts.score.make is scores.ScaledDot else ""
         hidden = " under the mask" if found.allowed is not None else ""
         rule = f"softmax(Q Kᵀ{root}{hidden}) V" if usual else f"normalize(score(Q, K){hidden}) V"
         text = f"All tokens at once, as products of matrices: outputs = {rule}, each row by itself."
-        self.add("All outputs at once", text, weights, values, self.per_query("outputs", found.outputs, how, "o"))
+        self.add(
+            "All outputs at once",
+            text,
+            weights,
+            values,
+            self.per_query("outputs", found.outputs, how, "o"),
+        )
 
     def several_heads(self) -> None:
         found, heads = self.found, self.parts.heads
@@ -89,7 +126,10 @@ class Outputs(Writer):
                 if found.allowed is None
                 else found.scores[head].masked_fill(~found.allowed[head], float("-inf"))
             )
-            how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [[f"weights{of}", "i", None], [f"v{of}", None, "j"]]}
+            how = {
+                "text": "{column} of {row} = {0·1} = {value}",
+                "uses": [[f"weights{of}", "i", None], [f"v{of}", None, "j"]],
+            }
             rule, first = formula(scores.table, self.parts.score), quote(self.tokens[self.focus])
             mine = found.weights[head, self.focus]
             text = f"Scores by {rule}; weights; and the values by these weights. For {first}: {row(logits[self.focus].tolist())} becomes "
@@ -110,14 +150,23 @@ class Outputs(Writer):
             }
             for n in range(heads * width)
         ]
-        same = "is as wide as an input" if side.shape[1] == found.x.shape[1] else f"has {side.shape[1]} numbers"
+        same = (
+            "is as wide as an input"
+            if side.shape[1] == found.x.shape[1]
+            else f"has {side.shape[1]} numbers"
+        )
         text = f"What the heads found, side by side, {same}."
         self.add("All heads side by side", text, self.per_query("side by side", side, copied, "o"))
         if "W_o" in found.learned:
             learned, given = found.learned["W_o"], found.x.shape[1]
             columns = numbered("y", learned.shape[1])
-            how = {"text": "{column} of {row} = {0·1} = {value}", "uses": [["side by side", "i", None], ["W_o", None, "j"]]}
-            mixing = {"text": "a learned number: how much {row} of the heads counts for {column} of the output"}
+            how = {
+                "text": "{column} of {row} = {0·1} = {value}",
+                "uses": [["side by side", "i", None], ["W_o", None, "j"]],
+            }
+            mixing = {
+                "text": "a learned number: how much {row} of the heads counts for {column} of the output"
+            }
             w_o = Matrix("W_o", array(learned), numbered("o", len(learned)), columns, mixing)
             one = 3 * given * heads * width
             every = f"; with W_o all are {one + learned.numel()}."
@@ -128,10 +177,17 @@ class Outputs(Writer):
             else:
                 text += f"Each output is as wide as an input again. {heads} heads of width {width} have {heads} · 3 · {given} · {width} = {one} "
                 text += f"numbers{every}"
-            self.add("Output: W_o mixes the heads", text, w_o, self.per_query("outputs", found.outputs, how, "y"))
+            self.add(
+                "Output: W_o mixes the heads",
+                text,
+                w_o,
+                self.per_query("outputs", found.outputs, how, "y"),
+            )
 
 
-def explain_numbers(tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None = None) -> Worked:
+def explain_numbers(
+    tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None = None
+) -> Worked:
     """The steps of some numbers, and the numbers themselves, without the axis of heads where there is one."""
     writer = Outputs(tokens, found, parts, query)
     if parts.heads > 1:
@@ -145,12 +201,21 @@ def explain_numbers(tokens: Sequence[str], found: Numbers, parts: Parts, query: 
         "x": array(found.x),
         **{name: array(one) for name, one in found.learned.items()},
     }
-    facts |= {name: squeeze(one) for name, one in (("q", found.q), ("k", found.k), ("v", found.v), ("scores", raw))}
-    facts |= {"scaled": parts.scaled, "weights": squeeze(found.weights), "outputs": array(found.outputs)}
+    facts |= {
+        name: squeeze(one)
+        for name, one in (("q", found.q), ("k", found.k), ("v", found.v), ("scores", raw))
+    }
+    facts |= {
+        "scaled": parts.scaled,
+        "weights": squeeze(found.weights),
+        "outputs": array(found.outputs),
+    }
     facts |= {"heads": parts.heads, "plain": parts.plain, "score": spell(scores.table, parts.score)}
     facts |= {"normalize": spell(normalizers.table, parts.normalize), "query": query}
     facts |= {"mask": None if parts.mask is None else spell(masks.table, parts.mask)}
     facts |= {"allowed": None if found.allowed is None else squeeze(found.allowed.double())}
     made = [*found.mechanism.score.named_parameters(), *found.mechanism.score.named_buffers()]
-    facts["parameters"] = {name: array(one) for name, one in [*made, *found.mechanism.normalize.named_parameters()]}
+    facts["parameters"] = {
+        name: array(one) for name, one in [*made, *found.mechanism.normalize.named_parameters()]
+    }
     return Worked(" ".join(tokens), writer.steps, **facts)

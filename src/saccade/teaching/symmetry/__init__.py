@@ -3,4 +3,14 @@
 from .checking import Row, Verdict, check_all, check_model, example, find
 from .moves import SYMMETRIES, TOLERANCE, Symmetry
 
-__all__ = ["SYMMETRIES", "TOLERANCE", "Row", "Symmetry", "Verdict", "check_all", "check_model", "example", "find"]
+__all__ = [
+    "SYMMETRIES",
+    "TOLERANCE",
+    "Row",
+    "Symmetry",
+    "Verdict",
+    "check_all",
+    "check_model",
+    "example",
+    "find",
+]

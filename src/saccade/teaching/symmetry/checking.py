@@ -51,7 +51,11 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         found = {
-            one.symmetry: {"holds": one.holds if one.error is not None else None, "error": one.error} for one in self.verdicts
+            one.symmetry: {
+                "holds": one.holds if one.error is not None else None,
+                "error": one.error,
+            }
+            for one in self.verdicts
         }
         return {"slot": self.slot, "name": self.name, "tolerance": TOLERANCE, "symmetries": found}
 
@@ -59,7 +63,9 @@ class Row:
 def outputs(subject: Subject, move: Move) -> tuple[Tensor, Tensor]:
     """What must be equal: the outputs at the positions that correspond to each other, or the whole outputs of what pools."""
     before, after = subject.run(move.before), subject.run(move.after)
-    return (before, after) if subject.pooled else (before[:, move.of_before], after[:, move.of_after])
+    return (
+        (before, after) if subject.pooled else (before[:, move.of_before], after[:, move.of_after])
+    )
 
 
 @torch.no_grad()
@@ -77,7 +83,9 @@ def error_of(subject: Subject, symmetry: Symmetry) -> float | None:
         if subject.mesh and (move.before.mesh is None or move.after.mesh is None):
             return None
         wanted, found = outputs(subject, move)
-        worst = max(worst, float((wanted - found).abs().max() / wanted.abs().max().clamp_min(1e-300)))
+        worst = max(
+            worst, float((wanted - found).abs().max() / wanted.abs().max().clamp_min(1e-300))
+        )
     return worst
 
 
@@ -105,24 +113,50 @@ def check_all(members: Iterable[tuple[str, str]] | None = None) -> Iterator[Row]
 def example(slot: str, name: str) -> tuple[dict[str, dict[str, Any]], str, str]:
     """What is drawn of a layer: input and output before a move, after it, and the output moved; the title, and a note."""
     subject = subject_of(slot, name)
-    wanted_kind = "gauge" if subject.mesh else "rotation" if subject.grid else "relabeling" if subject.edges else "permutation"
+    wanted_kind = (
+        "gauge"
+        if subject.mesh
+        else "rotation"
+        if subject.grid
+        else "relabeling"
+        if subject.edges
+        else "permutation"
+    )
     symmetry = next(one for one in SYMMETRIES if one.name == wanted_kind)
     move = symmetry.draw(subject.make, torch.Generator().manual_seed(1), subject.pooled, 0)
-    rows_of: Callable[[Tensor], Any] = lambda x: x[0].reshape(-1, x.shape[-1]).double().numpy()  # noqa: E731
+    rows_of: Callable[[Tensor], Any] = lambda x: x[0].reshape(-1, x.shape[-1]).double().numpy()
     if subject.grid:  # the first channel as a picture
-        rows_of = lambda x: x[0, :, 0].reshape(move.before.grid).double().numpy()  # noqa: E731
+        rows_of = lambda x: x[0, :, 0].reshape(move.before.grid).double().numpy()
     wanted, found = map(rows_of, outputs(subject, move))
     shown = [rows_of(side.x) for side in (move.before, move.after)]
     edges = [side.edges.double().numpy() for side in (move.before, move.after)]
     made = rows_of(subject.run(move.before))
-    graph, plain = ("X", "A", "F(X, A)", "PX", "PAPᵀ", "F(PX, PAPᵀ)", "P F(X, A)"), ("X", "", "F(X)", "gX", "", "F(gX)", "g F(X)")
-    names = graph if subject.edges and not subject.mesh else (*plain[:-1], "F(X)") if subject.pooled else plain
+    graph, plain = (
+        ("X", "A", "F(X, A)", "PX", "PAPᵀ", "F(PX, PAPᵀ)", "P F(X, A)"),
+        ("X", "", "F(X)", "gX", "", "F(gX)", "g F(X)"),
+    )
+    names = (
+        graph
+        if subject.edges and not subject.mesh
+        else (*plain[:-1], "F(X)")
+        if subject.pooled
+        else plain
+    )
     drawn = (shown[0], edges[0], made, shown[1], edges[1], found, wanted)
     every = list(zip(names, drawn, strict=True))
     rows = {"before": dict(every[:3]), "after": dict(every[3:6]), "expected": dict(every[6:])}
     worst = float(abs(wanted - found).max() / abs(wanted).max())
-    note = f"{symmetry.name}: {symmetry.what} · largest difference {worst:.1e} of the largest output"
-    return {when: {what: one for what, one in panels.items() if what} for when, panels in rows.items()}, f"{slot}: {name}", note
+    note = (
+        f"{symmetry.name}: {symmetry.what} · largest difference {worst:.1e} of the largest output"
+    )
+    return (
+        {
+            when: {what: one for what, one in panels.items() if what}
+            for when, panels in rows.items()
+        },
+        f"{slot}: {name}",
+        note,
+    )
 
 
 def find(what: str) -> list[tuple[str, str]]:
@@ -148,14 +182,18 @@ def check_model(model: nn.Module, vocab: int) -> Iterator[Row]:
     body = getattr(model, "body", model)
     if not isinstance(body, Encoder) or body.reads != "texts" or vocab < 4:
         wrong = f"expected a model that gives each token of a text a vector, such as a tagger, got {type(body).__name__}"
-        raise SaccadeError(f"{wrong}; give the name of a layer instead, or a run of tagging or classification")
+        raise SaccadeError(
+            f"{wrong}; give the name of a layer instead, or a run of tagging or classification"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         whole = body.to("cpu", torch.float64).eval()
         yield check_subject("model", type(whole).__name__, of_encoder(whole, vocab))
         for name, part in whole.named_modules():
             if isinstance(part, Mixer):
-                yield check_subject("model", name, mixing(part, takes_edges(part, body.dim), body.dim))
+                yield check_subject(
+                    "model", name, mixing(part, takes_edges(part, body.dim), body.dim)
+                )
 
 
 def of_encoder(body: Encoder, vocab: int) -> Subject:
@@ -166,7 +204,10 @@ def of_encoder(body: Encoder, vocab: int) -> Subject:
         if isinstance(body, AttendingEncoder):
             more["mask"] = field.mask()
             if body.needs_relation:
-                more |= {"relation": field.edges.expand(BATCH, -1, -1), "depth": field.edges[0].expand(BATCH, -1)}
+                more |= {
+                    "relation": field.edges.expand(BATCH, -1, -1),
+                    "depth": field.edges[0].expand(BATCH, -1),
+                }
         found: Tensor = body(field.x, lengths, **more)
         return found
 
@@ -174,4 +215,6 @@ def of_encoder(body: Encoder, vocab: int) -> Subject:
         raise SaccadeError(
             "the model reads the bytes of words, and tokens are drawn here; give a model with model.embedding=tokens"
         )
-    return Subject(run, lambda n: torch.randint(2, vocab, (BATCH, n)), edges=isinstance(body, AttendingEncoder))
+    return Subject(
+        run, lambda n: torch.randint(2, vocab, (BATCH, n)), edges=isinstance(body, AttendingEncoder)
+    )

@@ -59,7 +59,9 @@ class Move(NamedTuple):
 
 
 Make = Callable[[int], Tensor]  # an input at N positions: B N …
-Draw = Callable[[Make, torch.Generator, bool, int], Move]  # of inputs, for what pools or not, the move of this number
+Draw = Callable[
+    [Make, torch.Generator, bool, int], Move
+]  # of inputs, for what pools or not, the move of this number
 
 
 class Symmetry(NamedTuple):
@@ -84,7 +86,10 @@ def dented_icosahedron(generator: torch.Generator) -> Mesh:
     """A closed mesh of twelve vertices, none of which is like another."""
     golden = (1 + 5**0.5) / 2
     signs = [(a, b * golden) for a in (-1, 1) for b in (-1, 1)]
-    points = torch.tensor([point for a, b in signs for point in ((0, a, b), (a, b, 0), (b, 0, a))], dtype=torch.float64)
+    points = torch.tensor(
+        [point for a, b in signs for point in ((0, a, b), (a, b, 0), (b, 0, a))],
+        dtype=torch.float64,
+    )
     near = torch.cdist(points, points).sub(2).abs().lt(1e-9)
     corners = torch.combinations(torch.arange(LINE), 3)
     faces = corners[near[corners[:, [0, 1, 2]], corners[:, [1, 2, 0]]].all(1)]
@@ -98,10 +103,14 @@ def dented_icosahedron(generator: torch.Generator) -> Mesh:
 def field(make: Make, grid: tuple[int, int], generator: torch.Generator) -> Field:
     size = grid[0] * grid[1]
     edges = random_edges(size, generator)
-    return Field(make(size), grid, edges, mesh=dented_icosahedron(generator) if grid == (1, LINE) else None)
+    return Field(
+        make(size), grid, edges, mesh=dented_icosahedron(generator) if grid == (1, LINE) else None
+    )
 
 
-def reorder(choose: Callable[[Tensor, torch.Generator], Tensor], grid: tuple[int, int] = (1, LINE)) -> Draw:
+def reorder(
+    choose: Callable[[Tensor, torch.Generator], Tensor], grid: tuple[int, int] = (1, LINE)
+) -> Draw:
     """A move by another order of the positions, which `choose` makes of their numbers on the grid."""
 
     def draw(make: Make, generator: torch.Generator, pooled: bool, number: int) -> Move:
@@ -117,7 +126,9 @@ def relabel(make: Make, generator: torch.Generator, pooled: bool, number: int) -
     before = replace(field(make, (1, LINE), generator), masked=True)
     order = torch.randperm(LINE, generator=generator)
     assert before.mesh is not None
-    after = replace(before.at(order), edges=before.edges[order][:, order], mesh=before.mesh.relabeled(order))
+    after = replace(
+        before.at(order), edges=before.edges[order][:, order], mesh=before.mesh.relabeled(order)
+    )
     return Move(before, after, order, torch.arange(LINE))
 
 
@@ -146,8 +157,14 @@ def shift_content(side: tuple[int, int], content: tuple[int, int], *steps: tuple
         edges = random_edges(inside.shape[1], generator)
 
         def put(corner: list[int]) -> tuple[Field, Tensor]:
-            at = numbers[corner[0] : corner[0] + content[0], corner[1] : corner[1] + content[1]].flatten()
-            x, wide, there = back.expand(-1, size, *back.shape[2:]).clone(), torch.eye(size, dtype=torch.long), torch.zeros(size)
+            at = numbers[
+                corner[0] : corner[0] + content[0], corner[1] : corner[1] + content[1]
+            ].flatten()
+            x, wide, there = (
+                back.expand(-1, size, *back.shape[2:]).clone(),
+                torch.eye(size, dtype=torch.long),
+                torch.zeros(size),
+            )
             x[:, at], there[at] = inside, 1.0
             wide[at.unsqueeze(1), at] = edges
             return Field(x, side, wide, there.bool()), at

@@ -27,7 +27,16 @@ from .moves import BATCH, CANVAS, CANVAS_2D, SIDE, Field, Make
 DIM, HEADS, HIDDEN, VOCAB = 8, 2, 12, 40
 LONGEST = max(CANVAS, CANVAS_2D**2) + 2  # positions that a learned table needs here
 # Members of these slots are no layers, or parts of one that is not run by itself.
-NO_LAYERS = ("backends", "joins", "models", "modifications", "tasks", "objectives", "schedules", "corpora")
+NO_LAYERS = (
+    "backends",
+    "joins",
+    "models",
+    "modifications",
+    "tasks",
+    "objectives",
+    "schedules",
+    "corpora",
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,9 @@ def of_normalizer(entry: Entry[Any]) -> Subject:
 PER_BATCH: dict[str, Callable[[Field], masks.Mask]] = {
     "padding": lambda field: masks.padding([field.size - 2] * BATCH),
     "prefix": lambda field: masks.prefix([field.size // 2] * BATCH),
-    "documents": lambda field: masks.documents((4 * torch.arange(field.size) // field.size).clamp_max(2).expand(BATCH, -1)),
+    "documents": lambda field: masks.documents(
+        (4 * torch.arange(field.size) // field.size).clamp_max(2).expand(BATCH, -1)
+    ),
     "matrix": lambda field: masks.matrix(field.edges.gt(0)),
 }
 
@@ -138,7 +149,13 @@ def of_windows_on_a_grid() -> Subject:
 
 
 def of_mixer(entry: Entry[Any]) -> Subject:
-    facts = {"dim": DIM, "heads": HEADS, "make_mechanism": lambda score=None: Mechanism(score), "n": 0, "dropout": 0.0}
+    facts = {
+        "dim": DIM,
+        "heads": HEADS,
+        "make_mechanism": lambda score=None: Mechanism(score),
+        "n": 0,
+        "dropout": 0.0,
+    }
     layer = shaken(built(entry, "mixers", **facts, mechanism=Mechanism()))
     return mixing(layer, takes_edges(layer))
 
@@ -147,7 +164,11 @@ def takes_edges(layer: Any, width: int = DIM) -> bool:
     """Whether a mixer takes any mask; one that knows padding alone says so when it is given another."""
     x = torch.zeros(BATCH, 2, width, dtype=torch.float64)
     try:
-        layer.mix(x, masks.matrix(torch.eye(2).bool()), Positions.line(2, 2, relation=torch.ones(1, 2, 2).long()))
+        layer.mix(
+            x,
+            masks.matrix(torch.eye(2).bool()),
+            Positions.line(2, 2, relation=torch.ones(1, 2, 2).long()),
+        )
     except SaccadeError:
         return False
     return bool(layer.any_mask)
@@ -160,19 +181,36 @@ def pointwise(slot: str, entry: Entry[Any], **facts: Any) -> Subject:
 
 
 def of_residual(entry: Entry[Any]) -> Subject:
-    layer = shaken(built(entry, "residuals", norm=lambda: norms.LayerNorm(DIM), dim=DIM, dropout=0.0, n=1, depth=2, role="alone"))
+    layer = shaken(
+        built(
+            entry,
+            "residuals",
+            norm=lambda: norms.LayerNorm(DIM),
+            dim=DIM,
+            dropout=0.0,
+            n=1,
+            depth=2,
+            role="alone",
+        )
+    )
     inner = shaken(nn.Linear(DIM, DIM))
     return Subject(lambda field: layer(field.x, lambda x: torch.tanh(inner(x))), vectors)
 
 
 def of_stack(slot: str, entry: Entry[Any]) -> Subject:
     """Two blocks of attention without positions."""
-    chosen: dict[str, Any] = {{"blocks": "block", "stacks": "stack"}[slot]: Choice(entry.make, entry.example)}
+    chosen: dict[str, Any] = {
+        {"blocks": "block", "stacks": "stack"}[slot]: Choice(entry.make, entry.example)
+    }
     made = shaken(make_stack(Config(dim=DIM, hidden=HIDDEN, depth=2, heads=HEADS, **chosen)))
     any_mask = made.any_mask and all(block.any_mask for block in made)
 
     def run(field: Field) -> Tensor:
-        mixed: Tensor = made(field.x, field.mask() if any_mask else None, positions=Positions.line(field.size, field.size))
+        mixed: Tensor = made(
+            field.x,
+            field.mask() if any_mask else None,
+            positions=Positions.line(field.size, field.size),
+        )
         return mixed
 
     return Subject(run, vectors, edges=any_mask)
@@ -229,13 +267,16 @@ def of_window(entry: Entry[Any]) -> Subject:
 def on_a_grid(slot: str, entry: Entry[Any]) -> Subject:
     """What reads B D R C."""
     layer = shaken(built(entry, slot, dim=DIM, rows=SIDE, columns=SIDE))
-    grid = lambda field: field.x.transpose(1, 2).unflatten(2, field.grid)  # noqa: E731
+    grid = lambda field: field.x.transpose(1, 2).unflatten(2, field.grid)
     return Subject(lambda field: layer(grid(field)).flatten(2).transpose(1, 2), vectors, grid=True)
 
 
 def of_group_convolution(entry: Entry[Any]) -> Subject:
     """From a picture to all orientations, once more among these, and the largest of them: vectors that are not of an orientation."""
-    first, second = (shaken(built(entry, "group-convolutions", dim_in=DIM, dim_out=DIM, lifts=lifts)) for lifts in (True, False))
+    first, second = (
+        shaken(built(entry, "group-convolutions", dim_in=DIM, dim_out=DIM, lifts=lifts))
+        for lifts in (True, False)
+    )
 
     def run(field: Field) -> Tensor:
         grid = field.x.transpose(1, 2).unflatten(2, field.grid)
@@ -266,7 +307,13 @@ def of_mesh_layer(entry: Entry[Any]) -> Subject:
 
     def run(field: Field) -> Tensor:
         orders = layers[0].orders
-        x = torch.cat([field.x.unsqueeze(2) + 0j, field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM) + 0j], 2)
+        x = torch.cat(
+            [
+                field.x.unsqueeze(2) + 0j,
+                field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM) + 0j,
+            ],
+            2,
+        )
         for layer in layers:
             x = layer(x, field.mesh)
         return x[:, :, 0].real
@@ -274,14 +321,23 @@ def of_mesh_layer(entry: Entry[Any]) -> Subject:
     return Subject(run, vectors, edges=True, mesh=True)
 
 
-UNIT: dict[str, Any] = {"dim": DIM, "hidden": HIDDEN, "width": 3, "dilation": 2, "causal": False, "norm": Choice(norms.LayerNorm)}
+UNIT: dict[str, Any] = {
+    "dim": DIM,
+    "hidden": HIDDEN,
+    "width": 3,
+    "dilation": 2,
+    "causal": False,
+    "norm": Choice(norms.LayerNorm),
+}
 SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "scores": of_score,
     "normalizers": of_normalizer,
     "masks": of_mask,
     "positions": lambda entry: attending(position=built(entry, "positions", **FACTS, causal=False)),
     "mixers": of_mixer,
-    "feedforwards": partial(pointwise, "feedforwards", dim=DIM, hidden=HIDDEN, dropout=0.0, n=0, depth=2, role="alone"),
+    "feedforwards": partial(
+        pointwise, "feedforwards", dim=DIM, hidden=HIDDEN, dropout=0.0, n=0, depth=2, role="alone"
+    ),
     "activations": partial(pointwise, "activations"),
     "residuals": of_residual,
     "norms": partial(pointwise, "norms", dim=DIM),
