@@ -86,12 +86,12 @@ def product(
         joined: Any = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
         return joined.forward if activation == "none" else joined.then_relu
     return of_weights(
-        [layer.weight for layer in layers],
-        [layer.bias for layer in layers],
+        [layer.weight for layer in layers],  # type: ignore[misc]
+        [layer.bias for layer in layers],  # type: ignore[misc]
         layout,
         copies,
         activation,
-    )  # type: ignore[misc]
+    )
 
 
 def of_weights(

@@ -342,8 +342,9 @@ def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
                     if one.job is not None and time.monotonic() > one.until
                 ]:
                     queue.end(
-                        worker.job, f"it took longer than {worker.job.limit:.0f} s and was ended"
-                    )  # type: ignore[arg-type, union-attr]
+                        worker.job,  # type: ignore[arg-type]
+                        f"it took longer than {worker.job.limit:.0f} s and was ended",  # type: ignore[union-attr]
+                    )
                     workers[workers.index(worker)] = worker.replaced(kill=True)
                 queue.tend(workers)
             if signals:

@@ -60,9 +60,9 @@ class Linformer(MultiHeadAttention):
         for one in {id(one): one for one in (self.project_keys, self.project_values)}.values():
             nn.init.normal_(one, std=max_len**-0.5)  # a projected key varies as a key does
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, mask: Mask | None = None, positions: Positions | None = None
-    ) -> Tensor:  # type: ignore[override]
+    ) -> Tensor:
         """x: B N dim"""
         self.check(x, None, mask, positions)
         return self.mix(x, mask, positions)

@@ -116,8 +116,8 @@ class Synthesized(Position):
             return (
                 table[:, i, j]
                 if isinstance(j, slice)
-                else heads_second(table[:, i.unsqueeze(-1), j.unsqueeze(-2)])
-            )  # type: ignore[union-attr]
+                else heads_second(table[:, i.unsqueeze(-1), j.unsqueeze(-2)])  # type: ignore[union-attr]
+            )
         if self.kind == "factorized":
             rows, columns = (
                 heads_second(table[:, at]) for table, at in zip(self.tables, (i, j), strict=True)

@@ -168,8 +168,10 @@ class ByteNet(Seq2Seq):
     def start(self, source: Tensor, lengths: Tensor) -> State:
         below = self.encode(source, lengths)
         return State(
-            below=below, caches=[unit.conv.start(below) for unit in self.decoder], length=0
-        )  # type: ignore[union-attr, operator]
+            below=below,
+            caches=[unit.conv.start(below) for unit in self.decoder],  # type: ignore[operator, union-attr]
+            length=0,
+        )
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         x, t, after = self.target(tokens.unsqueeze(1)), state.length, []

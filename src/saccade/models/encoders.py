@@ -123,8 +123,12 @@ class RnnEncoder(Encoder):
             c.embedding(vocab=vocab, dim=c.dim), LockedDropout(c.dropout)
         )
         self.encoder = Bidirectional(
-            c.cell.make, c.dim, c.hidden, c.depth, drop=LockedDropout(c.dropout)
-        )  # type: ignore[arg-type]
+            c.cell.make,  # type: ignore[arg-type]
+            c.dim,
+            c.hidden,
+            c.depth,
+            drop=LockedDropout(c.dropout),
+        )
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self.encoder(self.embedding(tokens), lengths)[0]

@@ -69,8 +69,9 @@ class Layers(nn.Module):
         widths = [c.dim, *[c.hidden] * (c.depth - 1), c.dim]
         cell = c.cell.make
         self.layers = nn.ModuleList(
-            WeightDropped(cell, here, there, c.weight_dropout) for here, there in pairwise(widths)
-        )  # type: ignore[arg-type]
+            WeightDropped(cell, here, there, c.weight_dropout)  # type: ignore[arg-type]
+            for here, there in pairwise(widths)
+        )
         self.between, self.after = LockedDropout(c.layer_dropout), LockedDropout(c.dropout)
 
     def __iter__(self) -> Iterator[WeightDropped]:

@@ -172,8 +172,13 @@ def show_caption(task: Captioning, model: nn.Module, image: Picture, caption: st
         task.text.label_text(caption),
     )
     sites = sites_over(
-        model, model.image, batch.inputs, task.at, [*words, "<eos>"], ["<bos>", *words]
-    )  # type: ignore[arg-type]
+        model,
+        model.image,  # type: ignore[arg-type]
+        batch.inputs,
+        task.at,
+        [*words, "<eos>"],
+        ["<bos>", *words],
+    )
     return [image.name], caption.split(), sites
 
 
@@ -191,14 +196,14 @@ def show_question(
         return (
             question.split(),
             seen.answer.split(),
-            sites_over(model, model.image, batch.inputs, task.at, rows, own),
-        )  # type: ignore[arg-type]
+            sites_over(model, model.image, batch.inputs, task.at, rows, own),  # type: ignore[arg-type]
+        )
     batch = task.batch(task.numbers([Asked(image, question)]), device_of(model))
     return (
         question.split(),
         [seen.answer],
-        sites_over(model, model.body.image, batch.inputs, task.at, seen.pieces, seen.pieces),
-    )  # type: ignore[union-attr, arg-type]
+        sites_over(model, model.body.image, batch.inputs, task.at, seen.pieces, seen.pieces),  # type: ignore[arg-type, union-attr]
+    )
 
 
 def sites_inside(

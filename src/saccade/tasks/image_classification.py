@@ -139,9 +139,11 @@ class ImageClassification(PictureTask, LabelTask):
         found = []
         for image, example, [row] in zip(images, numbers, self.logits(model, numbers), strict=True):
             grid = model.body.grid(*self.image_size)  # type: ignore[union-attr, operator]
-            weights = model.weights(*self.batch([example], device_of(model)).inputs)[
+            weights = model.weights(
+                *self.batch([example], device_of(model)).inputs
+            )[  # type: ignore[operator]
                 0, -math.prod(grid) :
-            ]  # type: ignore[operator]
+            ]
             probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
             label = max(probabilities, key=probabilities.__getitem__)
             found.append(

@@ -222,27 +222,27 @@ def parts_of(
     )
     found = [
         Part(
-            block.around_mixer,
+            block.around_mixer,  # type: ignore[arg-type]
             lambda y: self_attention(mixer, attends, y, mask, positions),
             attends,
         )
-    ]  # type: ignore[arg-type]
+    ]
     if block.around_cross is not None and memory is not None:
         found.append(
             Part(
-                block.around_cross,
+                block.around_cross,  # type: ignore[arg-type]
                 lambda y: cross_attention(cross, reads, y, memory, memory_mask),
                 reads,
             )
-        )  # type: ignore[arg-type]
+        )
     if block.around_feedforward is not None:
         found.append(
             Part(
-                block.around_feedforward,
+                block.around_feedforward,  # type: ignore[arg-type]
                 lambda y: feed_forward(feedforward, is_mlp, y, seeds),
                 is_mlp,
             )
-        )  # type: ignore[arg-type]
+        )
     return found
 
 

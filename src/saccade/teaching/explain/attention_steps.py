@@ -281,9 +281,9 @@ class Writer:
         assert self.parts.mask is not None
         hidden = [
             quote(token)
-            for token, seen in zip(self.tokens, self.found.allowed[0, self.focus], strict=True)
+            for token, seen in zip(self.tokens, self.found.allowed[0, self.focus], strict=True)  # type: ignore[index]
             if not seen
-        ]  # type: ignore[index]
+        ]
         what = f"{quote(self.tokens[self.focus])} may look at " + (
             f"all but {' and '.join(hidden)}" if hidden else "all inputs"
         )

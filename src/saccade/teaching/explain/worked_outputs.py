@@ -92,8 +92,11 @@ class Outputs(Writer):
         if self.only:
             return
         values = self.per_key(
-            "v", found.v[0], next(m.how for m in self.steps[1].matrices if m.name == "v"), "v"
-        )  # type: ignore[arg-type]
+            "v",
+            found.v[0],
+            next(m.how for m in self.steps[1].matrices if m.name == "v"),  # type: ignore[arg-type]
+            "v",
+        )
         how = {
             "text": "{column} of {row} = {0·1} = {value}",
             "uses": [["weights", "i", None], ["v", None, "j"]],
