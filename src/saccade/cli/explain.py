@@ -111,9 +111,10 @@ def explain(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Self-attention worked out step by step, with all numbers: the lectures' example, or your own sentence, by any score,
-    normalizer and mask. Also: a soft dictionary, order, norms, tf·idf, similarity, the slides' questions, and how a trained
-    translation model came to one output word.
+    """Explain attention step by step, with all numbers.
+
+    Without a text, the lectures' example; else your own sentence, with any score, normalizer and mask. Also: a soft dictionary,
+    order, norms, tf·idf, similarity, the slides' questions, and how a trained translation model came to one output word.
 
     Examples:
         saccade explain

@@ -1,4 +1,4 @@
-"""Commands for models of pictures: reconstruct (texts too), and classify where the model was trained on pictures."""
+"""The command `reconstruct`, and how images are read and labeled."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -120,8 +120,10 @@ def reconstruct(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Reconstruct pictures or a text from the few numbers that an autoencoder keeps of them, or clean ones from noisy ones. Of a picture
-    the PSNR is printed, of a text the reconstruction.
+    """Reconstruct images or a text with an autoencoder.
+
+    An autoencoder keeps a few numbers and decodes them; a denoising one removes noise. For an image the PSNR is printed, for a
+    text its reconstruction.
 
     Examples:
         saccade reconstruct runs/shapes-autoencoder photo.png --out before-after.png
