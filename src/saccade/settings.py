@@ -305,3 +305,16 @@ def options_of(table: Table[Any], make: Callable[..., Any]) -> dict[str, inspect
 def hints_of(make: Callable[..., Any]) -> dict[str, Any]:
     found = constructor(make)
     return {} if found is None else typing.get_type_hints(found, include_extras=True)
+
+
+def needed_options(table: Any, entry: Any, length: int) -> dict[str, Any]:
+    """The options that a position does not have by default, from its example; a table that must end ends with `length`."""
+    wanted = options_of(table, entry.make)
+    found = {
+        name: entry.example[name]
+        for name, p in wanted.items()
+        if p.default is inspect.Parameter.empty
+    }
+    return found | (
+        {"max_len": length} if "max_len" in wanted and wanted["max_len"].default is not None else {}
+    )

@@ -6,7 +6,6 @@ The last L / 2 positions of a text are measured, which in texts longer than 1.5 
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from ...errors import SaccadeError
 from ...layers import token_inputs
 from ...models import CausalLM
 from ...models.builder import Builder, Undrawn
-from ...settings import options_of
+from ...settings import needed_options
 
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)  # tested length / L
 SYMBOLS, BACK, LEAST = 16, 5, 16  # random tokens, how far back they are asked for, and the least L
@@ -46,19 +45,6 @@ def every_position(length: int) -> dict[str, dict[str, Any]]:
             if entry.name not in found and fits_decoder(settings):
                 found[entry.name] = settings
     return found
-
-
-def needed_options(table: Any, entry: Any, length: int) -> dict[str, Any]:
-    """The options that a position does not have by default, from its example; a table that must end ends with `length`."""
-    wanted = options_of(table, entry.make)
-    found = {
-        name: entry.example[name]
-        for name, p in wanted.items()
-        if p.default is inspect.Parameter.empty
-    }
-    return found | (
-        {"max_len": length} if "max_len" in wanted and wanted["max_len"].default is not None else {}
-    )
 
 
 def fits_decoder(settings: Settings) -> bool:

@@ -17,7 +17,7 @@ from ...core import positions
 from ...data.batches import tree_depths, tree_distances
 from ...errors import SaccadeError, did_you_mean
 from ...layers import token_inputs
-from ...studies.tables.recall_lengths import needed_options
+from ...settings import needed_options
 from .panels import Drawing, Heat, rounded, side_by_side
 from .position_pictures import build, effect
 
