@@ -131,7 +131,7 @@ def check_results(text: str) -> Check:
             check.value(file, many[1], lambda file=file: len(result(file)["figures"]))  # type: ignore[misc]
             continue
         for metric, printed in re.findall(
-            rf"([\w.]+) ({NUMBER}(?: ± {NUMBER})?)(?:, |$)", row["metrics"]
+            rf"([\w.-]+) ({NUMBER}(?: ± {NUMBER})?)(?:, |$)", row["metrics"]
         ):
             check.value(
                 f"{file}: {training} {metric}",
@@ -139,7 +139,7 @@ def check_results(text: str) -> Check:
                 lambda f=file, t=training, m=metric: named(f, t, m),
             )  # type: ignore[misc]
         assert len(re.findall(", ", row["metrics"])) + 1 == len(
-            re.findall(rf"[\w.]+ {NUMBER}(?: ± {NUMBER})?(?:, |$)", row["metrics"])
+            re.findall(rf"[\w.-]+ {NUMBER}(?: ± {NUMBER})?(?:, |$)", row["metrics"])
         )
         published = row["published elsewhere"] if "published elsewhere" in row else row["others"]
         for who, facts in re.findall(r"([^;:]+): ([^;(]+)", published.split("tables.md")[0]):

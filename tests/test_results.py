@@ -79,6 +79,9 @@ DIRTY = {
     "multi30k-en-fr",
     "table-efficient-recurrent",
     "hard",
+    "cells",
+    "table-ensembles",
+    "table-families",
 }
 
 

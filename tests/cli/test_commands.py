@@ -25,8 +25,8 @@ TEXT = "the black cat ate the mouse"
 
 def test_the_commands_in_the_order_of_a_first_visit() -> None:
     wanted = (
-        "demo train convert average compare table bench translate generate tag classify caption answer reconstruct serve"
-        " evaluate report show heads explain symmetry draw lecture list check fetch"
+        "demo train convert average translate generate tag classify caption answer reconstruct show heads evaluate report"
+        " compare table bench explain draw symmetry lecture list check fetch serve"
     )
     assert wanted.split() == COMMANDS
 

@@ -113,7 +113,9 @@ def test_every_member_of_every_slot_is_here() -> None:
         names = {value["name"] if isinstance(value, dict) else value for value in chosen}
         configs = [entry.make.config.__dataclass_fields__ for entry in models.table]
         defaults = {
-            table.name_of(fields[slot].default.make) for fields in configs if slot in fields
+            table.name_of(fields[slot].default.make)
+            for fields in configs
+            if slot in fields and "table" in fields[slot].metadata
         }
         assert names | defaults >= {entry.name for entry in table if not entry.per_batch}, slot
 

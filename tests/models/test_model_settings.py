@@ -333,7 +333,7 @@ def test_a_mixer_replaces_self_attention_alone() -> None:
         (
             "luong",
             Encoder,
-            "model.family is 'luong', which is not an encoder; choose one of: bag, rnn-encoder",
+            "model.family is 'luong', which is not an encoder; choose one of: bag, window-mlp, rnn-encoder",
         ),
         (
             "transformer",

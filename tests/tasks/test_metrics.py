@@ -196,7 +196,7 @@ def test_an_evaluation_has_the_chosen_metrics_and_those_of_controls(tmp_path: Pa
     assert found["exact_other_source"] == made.evaluate(moved)["exact"]
     assert "bleu_code_nearest" not in plain
     sums = made.task.per_example(made.model, TRAIN, controls=True).sums
-    assert {"bleu", "chrf", "exact", "bleu_code"} == set(sums)
+    assert {"bleu", "chrf", "gleu", "exact", "bleu_code"} == set(sums)
     for name in ("exact", "bleu_code"):
         counts, score = sums[name]
         assert score(counts.sum(0)) == plain[name]

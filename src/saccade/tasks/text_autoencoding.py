@@ -37,6 +37,10 @@ class TextAutoencoding(TextToText):
     how: AutoencodingRecipe
 
     @classmethod
+    def reading(cls, recipe: Recipe) -> tuple[str, ...]:
+        return ()
+
+    @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Pair]:
         """Pairs of what is read and the text: the same text always gets the same noise."""
         return [

@@ -34,6 +34,7 @@ NO_LAYERS = (
     "modifications",
     "tasks",
     "objectives",
+    "metrics",
     "schedules",
     "corpora",
 )
