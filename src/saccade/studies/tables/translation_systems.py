@@ -67,7 +67,7 @@ TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
         "deep-att": (0.012, 50, 2000),
         "moe-lstm": (0.012, 50, 700),
         "transformer": (0.004, 25, 250),
-        "transformer-base": (0.003, 60, 250),
+        "transformer-base": (0.003, 60, 1000),
         "transformer-big": (0.002, 60, 250),
         "convs2s": (0.004, 25, 250),
         "bytenet": (0.008, 25, 2000),
