@@ -81,7 +81,6 @@ DIRTY = {
     "hard",
     "cells",
     "table-ensembles",
-    "table-families",
 }
 
 
