@@ -80,7 +80,6 @@ DIRTY = {
     "table-efficient-recurrent",
     "hard",
     "cells",
-    "table-ensembles",
 }
 
 
