@@ -79,7 +79,6 @@ DIRTY = {
     "multi30k-en-fr",
     "table-efficient-recurrent",
     "hard",
-    "cells",
 }
 
 
