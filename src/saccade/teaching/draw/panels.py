@@ -109,7 +109,8 @@ class Heat(Panel):
     def draw(self, axes: Axes, looks: Mapping[str, Any]) -> None:
         values = np.asarray(self.values, dtype=float)
         low = values.min() if self.low is None else self.low
-        high = max(values.max(), low + 1e-9) if self.high is None else self.high
+        high = values.max() if self.high is None else self.high
+        high = high if high > low else low + 1  # all values are equal: white
         image = axes.imshow(
             values, cmap="gray_r", vmin=low, vmax=high, aspect="auto", interpolation="nearest"
         )
