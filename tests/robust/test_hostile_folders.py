@@ -17,7 +17,7 @@ MUTATIONS = int(os.environ.get("MUTATIONS", "10000"))
 HARMLESS = (
     "config-seed", "config-block", "config-dropout", "config-start-from", "config-version-1", "config-long-key", "tok-kind", "tok-ansi",
     "tok-outputs", "tok-added", "tok-bpe-unk_token", "labels-13", "tags-13", "labels-15", "tags-15", "language-several", "st-torch",
-    "pic-size-1", "nodes-kinds", "segments-memory-2",
+    "pic-size-1", "nodes-kinds", "segments-memory-2", "segments-memory-3",
 )  # fmt: skip
 # one of each kind, quick: they run with every `make test`
 SAMPLE = (

@@ -50,6 +50,13 @@ MORE: dict[str, dict[str, Any]] = {
         "model": {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.2, "image_encoder": CNN}
     },
     "questions": {"model": {"family": "transformer-encoder", **SMALL, "image_encoder": CNN}},
+    "open-questions": {
+        "model": {"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.2, "image_encoder": CNN}
+    },
+    "text-autoencoding": {
+        "model": {"family": "fixed-context", "dim": 8, "hidden": 8, "dropout": 0.2},
+        "autoencoding": {"latent": 6, "drop": 0.1},
+    },
     "node-classification": {
         "model": {
             "family": "transformer-encoder",
