@@ -229,7 +229,8 @@ def explain_usage(error: Any) -> str:
     )
     if wrong and usual:
         return f"No such command '{wrong[1]}'; did you mean {usual}? see {path} --help"
-    return f"{' '.join(message.split()).rstrip('.')}; see {path} --help"
+    text = " ".join(message.split()).rstrip(".")
+    return f"{text} See {path} --help" if text.endswith("?") else f"{text}; see {path} --help"
 
 
 def complain(text: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""An explanation in steps, every number with what it was made of. Nothing here computes it: explaining/ does, from live parts."""
+"""An explanation in steps, every number with what it was made of. Nothing here computes it: teaching/explain does, from live parts."""
 
 import html
 import io
