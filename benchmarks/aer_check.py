@@ -14,12 +14,8 @@ from saccade.data.pairs import parse_pharaoh
 from saccade.results import write_result
 from saccade.tasks.text_scores import alignment_error_rate
 
-STATED = {
-    "enfr": 4.07,
-    "roen": 20.75,
-    "jaen": 37.36,
-    "zhen": 13.31,
-}  # percent, as the README of the alignments computes them
+# percent, as the README of the alignments computes them
+STATED = {"enfr": 4.07, "roen": 20.75, "jaen": 37.36, "zhen": 13.31}
 
 SOURCE = "alignments of github.com/neulab/awesome-align, examples/, with the rates that their README states"
 

@@ -10,12 +10,8 @@ from saccade.experiments.study_table import cell, grid
 from saccade.studies.tables import STUDIES
 from saccade.studies.tables.lecture_claims import Claim
 
-NOISY = (
-    "updates_per_second",
-    "operations_per_update",
-    "seconds",
-    "seconds_masked",
-)  # of a machine that others used, or said by another column
+# of a machine that others used, or said by another column
+NOISY = ("updates_per_second", "operations_per_update", "seconds", "seconds_masked")
 HEAD = """# Claims, measured
 
 What the lectures claim, each by one command, with the mean ± the standard deviation over seeds. Made by `python benchmarks/tables.py` from

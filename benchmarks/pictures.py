@@ -13,10 +13,8 @@ import sys
 from text import Job, main
 
 CAPTIONERS = ("soft", "hard", "fixed", "transformer")
-XU_2015 = {
-    "soft": (67.0, 44.8, 29.9, 19.5),
-    "hard": (67.0, 45.7, 31.4, 21.3),
-}  # BLEU-1 to 4, from whole images
+# BLEU-1 to 4, from whole images
+XU_2015 = {"soft": (67.0, 44.8, 29.9, 19.5), "hard": (67.0, 45.7, 31.4, 21.3)}
 SOURCE = "Xu et al. 2015, Show Attend and Tell, Table 1"
 PEERS = " ".join(
     f"--peer 'Xu-2015-{name}:bleu_{n}={bleu}@{SOURCE}'"

@@ -248,9 +248,8 @@ def serve_peer(model: Path) -> None:
         )
         return {"text": target.decode([ids[word] for word in found[0].hypotheses[0]])}
 
-    here = socket.socket(
-        socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # without Nagle's algorithm, as uvicorn's own
+    # without Nagle's algorithm, as uvicorn's own
+    here = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     here.bind(("127.0.0.1", 0))
     print(json.dumps({"url": f"http://127.0.0.1:{here.getsockname()[1]}"}), flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run([here])

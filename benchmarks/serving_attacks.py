@@ -229,10 +229,8 @@ def flood(models: list[str], key: str = "") -> dict[str, Any]:
         file.write(key + "\n")
         file.flush()
         with Target(models, *(["--key-file", file.name] if key else [])) as target:
-            for path in (
-                *ROUTES,
-                "/languages",
-            ):  # what is loaded or compiled at the first request is not counted
+            # what is loaded or compiled at the first request is not counted
+            for path in (*ROUTES, "/languages"):
                 target.status(
                     "POST",
                     path,

@@ -452,9 +452,8 @@ def main() -> None:
         record({name: every[name] for name in asked}, given.out)
     failed = {name: one["failed"] for name, one in known.items() if name in every}
     commits = {name: one["commit"] for name, one in known.items() if name in every}
-    sys.argv[
-        1:
-    ] = []  # the file holds every system, which the program alone checks; each has the commit of its own last check
+    # the file holds every system, which the program alone checks; each has the commit of its own last check
+    sys.argv[1:] = []
     for letter in data()["groups"]:
         names = [name for name in asked if name.startswith(letter)]
         failed |= check({name: every[name] for name in names}) if names else {}
@@ -471,9 +470,8 @@ def main() -> None:
                 encoding="utf-8",
             )
         else:
-            write_result(
-                NAME, known, folder=RESULTS
-            )  # after each group, so that what was found stays when a run is stopped
+            # after each group, so that what was found stays when a run is stopped
+            write_result(NAME, known, folder=RESULTS)
         PAGE.write_text(page(known), encoding="utf-8")
 
 

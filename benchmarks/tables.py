@@ -347,13 +347,10 @@ NAMED = (
     "aer",
     *CAPTIONS,
 )
-PAIRS = tuple(
-    f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen")
-)  # of the alignments that check the error rate itself
-TIMED = (
-    "demo",
-    "multi30k-seconds",
-)  # trained alone on their machine; others share it, so that their seconds mean nothing
+# of the alignments that check the error rate itself
+PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))
+# trained alone on their machine; others share it, so that their seconds mean nothing
+TIMED = ("demo", "multi30k-seconds")
 DIGITS = {"val_loss": 4, "loss": 4}
 DIRTY = " †"
 LENGTHS = """## BLEU against sentence length
@@ -458,9 +455,8 @@ def results() -> str:
         file = f"[{result['name']}](../benchmarks/results/{path.name})" + (
             DIRTY if result.get("commit_dirty") else ""
         )
-        if path.name.startswith(
-            ("table-", "deep", "claim-")
-        ):  # hundreds of numbers, which have a page of their own
+        # hundreds of numbers, which have a page of their own
+        if path.name.startswith(("table-", "deep", "claim-")):
             where = (
                 "[claims](claims.md)" if path.name.startswith("claim-") else "[tables](tables.md)"
             )
@@ -499,9 +495,8 @@ def of_recipes(name: str, metrics: tuple[str, ...], digits: dict[str, int]) -> l
             figures.get(f"{recipe}.{one}", figures.get(one) if "best" not in figures else None)
             for one in metrics
         ]
-        shared = (
-            {"updates_per_second"} if result["device"].startswith("CPU") else set()
-        )  # with others, whose load varied
+        # with others, whose load varied
+        shared = {"updates_per_second"} if result["device"].startswith("CPU") else set()
         known = [
             None if one in shared else value for one, value in zip(metrics, values, strict=True)
         ]

@@ -122,9 +122,8 @@ def steps(name: str, job: Job, settings: str) -> Iterator[Step]:
     for recipe in dict.fromkeys([*filter(None, [job.first]), *job.recipes]):
         follows = job.first and recipe.endswith(("-pretrained", "-hard", "-reward"))
         for seed in range(job.seeds):
-            start = (
-                f"start_from=runs/{name}/{job.first}-{seed}" if follows else ""
-            )  # as `compare` has it
+            # as `compare` has it
+            start = f"start_from=runs/{name}/{job.first}-{seed}" if follows else ""
             words = f"train {recipe} --out runs/{name}/{recipe}-{seed} --resume seed={seed} {start} {settings}"
             trainings[recipe, seed] = Step(
                 f"{recipe}-{seed}", words, [trainings[job.first, seed]] if follows else []

@@ -8,9 +8,8 @@ import threading
 import warnings
 from collections.abc import Iterator
 
-os.environ.setdefault(
-    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
-)  # set before torch is imported: the same kernels on every machine
+# set before torch is imported: the same kernels on every machine
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ["OMP_NUM_THREADS"] = (
     "1"  # for the processes that tests start: two workers share two cores
 )
@@ -19,9 +18,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-if (
-    threading.current_thread() is threading.main_thread()
-):  # a shell starts what runs in the background with signals ignored
+# a shell starts what runs in the background with signals ignored
+if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -52,9 +50,7 @@ def plain_flex(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
     monkeypatch.setattr(table["flex"], "failed", {})
     monkeypatch.setattr(table["flex"], "compiled", set())
-    with (
-        warnings.catch_warnings(),
-        torch.compiler.set_stance("force_eager"),
-    ):  # uncompiled, it would trace itself at every call
+    # uncompiled, it would trace itself at every call
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
         yield

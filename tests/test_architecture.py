@@ -253,9 +253,8 @@ def forbidden(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_runs_what_a_file_from_a_stranger_says(path: Path) -> None:
-    if path.relative_to(ROOT) == Path(
-        "training/sharded.py"
-    ):  # an unpickler that admits a few names, and no other use of pickle
+    # an unpickler that admits a few names, and no other use of pickle
+    if path.relative_to(ROOT) == Path("training/sharded.py"):
         assert list(forbidden(TREES[path])) == ["pickle"]
         used = [
             node
@@ -276,9 +275,8 @@ def test_nothing_runs_what_a_file_from_a_stranger_says(path: Path) -> None:
             "find_class"
         ]
         return
-    if path.relative_to(ROOT) == Path(
-        "data/pretrained.py"
-    ):  # published as a pickle: PyTorch's reader of tensors alone
+    # published as a pickle: PyTorch's reader of tensors alone
+    if path.relative_to(ROOT) == Path("data/pretrained.py"):
         assert list(forbidden(TREES[path])) == ["torch.load"]
         [call] = [
             node

@@ -46,9 +46,8 @@ def test_python_in_pages_runs(
         assert len(lines[at : at + len(shown)]) == len(shown)
         assert not lines[at + len(shown)].startswith("  "), "backends are missing on the page"
         for mine, its in zip(shown, lines[at:], strict=False):
-            here = torch.cuda.is_available() or importlib.util.find_spec(
-                "triton"
-            )  # then the kernels have other reasons, or run
+            # then the kernels have other reasons, or run
+            here = torch.cuda.is_available() or importlib.util.find_spec("triton")
             assert mine == its or (here and mine.split()[:1] == its.split()[:1])
 
 

@@ -325,9 +325,10 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     assert "so that another one may be better" not in page
     assert "| A | 0.001 ± 0.000 | 0.003 ± 0 |" in page
 
+    # as committed
     shutil.copytree(
         "benchmarks/units/t/results", tmp_path / "clone" / "benchmarks" / "units" / "t" / "results"
-    )  # as committed
+    )
     monkeypatch.chdir(tmp_path / "clone")
     assert queue.experiments(["t"])[0].todo == []
 

@@ -52,9 +52,8 @@ def test_a_result_has_all_that_is_needed_to_repeat_it(
     assert (found["name"], found["recipe"], found["notes"]) == ("a.b-1", "r.yaml", "note é")
     age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(found["date"])
     assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
-    assert (
-        found["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
-    )  # a package may not name its kind of build
+    # a package may not name its kind of build
+    assert found["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert found["device"]
 
 

@@ -24,9 +24,8 @@ def systems() -> ModuleType:
     )
     assert spec is not None
     assert spec.loader is not None
-    made = sys.modules[spec.name] = importlib.util.module_from_spec(
-        spec
-    )  # dataclasses look their module up
+    # dataclasses look their module up
+    made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
 

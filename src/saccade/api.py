@@ -163,9 +163,8 @@ def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> N
             )
     for run, file in ((usual_run(file), file) for file in files):
         begun, at = os.path.exists(run / "recipe.json"), RunFolder(run, {}).progress()
-        if (at and at.done) or (
-            os.path.isdir(run) and not begun
-        ):  # a finished run, or a model that was put there
+        # a finished run, or a model that was put there
+        if (at and at.done) or (os.path.isdir(run) and not begun):
             continue
         first = replace(
             read_config(run / "recipe.json") if begun else recipes.read_recipe(file),
@@ -185,9 +184,8 @@ def costs(system: System) -> dict[str, float]:
     """What the training run of a loaded system cost, as far as its folder says (see `cost.summary`)."""
     at = None
     if system.folder is not None and os.path.exists(system.folder.parent / "recipe.json"):
-        with suppress(
-            SaccadeError
-        ):  # the model is intact, whatever became of the run's last checkpoint
+        # the model is intact, whatever became of the run's last checkpoint
+        with suppress(SaccadeError):
             at = RunFolder(system.folder.parent, {}).progress()
     return summary(at or Progress(), system.model)
 

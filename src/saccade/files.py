@@ -96,9 +96,8 @@ def weight(folder: Path) -> int:
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
 MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
-TEMPORARY = re.compile(
-    r"\..+\.(\d{1,9})\.new"
-)  # what `write_atomically` writes first, with the number of its process
+# what `write_atomically` writes first, with the number of its process
+TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")
 MOST_LISTED = 2**20  # bytes of a manifest
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
@@ -107,9 +106,8 @@ T = TypeVar("T")
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of the content under that name, or what was there before."""
-    temporary = path.with_name(
-        f".{path.name[:50]}.{os.getpid()}{NEW}"
-    )  # a file's name has at most 255 bytes
+    # a file's name has at most 255 bytes
+    temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")
     with report_disk(path, temporary.unlink, lambda: len(content)):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(content)
@@ -268,9 +266,8 @@ def is_temporary(path: Path) -> bool:
     found = TEMPORARY.fullmatch(path.name)
     if found is None or not path.is_file():
         return False
-    if (
-        int(found[1]) == os.getpid()
-    ):  # in a container, a process that starts again has the number of the one that was killed
+    # in a container, a process that starts again has the number of the one that was killed
+    if int(found[1]) == os.getpid():
         return True
     try:
         os.kill(int(found[1]), 0)

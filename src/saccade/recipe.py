@@ -14,13 +14,10 @@ import torch
 from .errors import SaccadeError
 from .settings import number, one_of, setting
 
-HALF = re.compile(
-    "[\ud800-\udfff]"
-)  # of a surrogate pair: no file's name, and nothing that can be printed
-MOST_VALUES, DEEPEST = (
-    100_000,
-    20,
-)  # of a recipe; a few lines of YAML with aliases can mean billions
+# of a surrogate pair: no file's name, and nothing that can be printed
+HALF = re.compile("[\ud800-\udfff]")
+# of a recipe; a few lines of YAML with aliases can mean billions
+MOST_VALUES, DEEPEST = (100_000, 20)
 PAIRS, LANGUAGE, HIDING = (
     ("translation", "text-to-text"),
     ("language-modelling",),
@@ -54,11 +51,8 @@ MAKING = "what makes pairs of plain text: its sections and their `headings`, or 
 METRICS = (
     "further metrics of texts, separated by commas: `code`, `rouge`, `attachment` (docs/tasks.md)"
 )
-LIMITS = (
-    "updates",
-    "epochs",
-    "minutes",
-)  # of training; one that is given on the command line replaces those of the recipe
+# of training; one that is given on the command line replaces those of the recipe
+LIMITS = ("updates", "epochs", "minutes")
 UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
 ROTATE = "evaluate also on the pictures rotated by every multiple of so many degrees (90: quarter turns): `rotated_accuracy`; 0: no"

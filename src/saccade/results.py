@@ -21,9 +21,8 @@ from .files import write_atomically
 from .version import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LOCAL_PATH = re.compile(
-    r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+"
-)  # absolute, in the home folder, or beside the working folder
+# absolute, in the home folder, or beside the working folder
+LOCAL_PATH = re.compile(r"(?<![^=,:\s])(?:~|\.\.)?/[^=,:\s]+")
 TEMPORARY = re.compile(r"tmp[._]?\w{6,}")
 PEER = re.compile(r"([^:]+):([^=]+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)@(.+)", re.IGNORECASE)
 PEER_EXAMPLE = "nanoGPT:val_loss=1.4697@github.com/karpathy/nanoGPT"

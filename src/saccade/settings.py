@@ -42,9 +42,8 @@ Share = Annotated[float, Range(0.0, 0.99)]  # of what dropout removes
 
 def overrides(thing: object, method: str, base: type) -> bool:
     """Whether a method of an object is another than `base`'s own: overridden in a subclass, or set on the object."""
-    return method in thing.__dict__ or getattr(type(thing), method) is not getattr(
-        base, method
-    )  # as torch.compile can follow it
+    # as torch.compile can follow it
+    return method in thing.__dict__ or getattr(type(thing), method) is not getattr(base, method)
 
 
 class Inner:
@@ -162,9 +161,8 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             value = float(value)  # YAML reads 1e-3 as text
     if int in kinds and isinstance(value, str | float) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
-            value = (
-                int(float(value)) if float(value).is_integer() else value
-            )  # 1e4 as well as 10000
+            # 1e4 as well as 10000
+            value = int(float(value)) if float(value).is_integer() else value
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         expected = " or ".join(
             "nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds

@@ -27,9 +27,8 @@ def train(*words: str) -> list[str]:
     """The notes of a training run, which must succeed."""
     printed = run_cli("train", "mine.yaml", *words)
     assert printed.code == 0, printed.err
-    return [
-        line.removeprefix(f"{words[-1]}: ") for line in printed.err.splitlines()
-    ]  # the run is named by its folder, which is last
+    # the run is named by its folder, which is last
+    return [line.removeprefix(f"{words[-1]}: ") for line in printed.err.splitlines()]
 
 
 def test_bad_pairs_are_skipped_and_reported_first() -> None:

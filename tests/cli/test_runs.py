@@ -139,9 +139,8 @@ def test_in_a_terminal_something_is_said_at_once_the_bar_moves_and_ctrl_c_is_ans
             r"mine .*\d+/1000000 loss \d+\.\d+  [\d,]+ tokens/s  [\d.]+ (s|min|h|days) left"
         )
         counts = set(re.findall(r" (\d+)/1000000 loss", screen.text))
-        screen.wait_for(
-            rf" (?!({'|'.join(counts)})/)\d+/1000000 loss"
-        )  # with log_every a million, too
+        # with log_every a million, too
+        screen.wait_for(rf" (?!({'|'.join(counts)})/)\d+/1000000 loss")
         assert " 0 tokens/s" not in screen.text
         os.kill(screen.process.pid, signal.SIGINT)
         screen.wait_for(

@@ -249,9 +249,8 @@ def test_the_label_of_a_class_token_comes_from_where_it_looks(root: Path) -> Non
         ["mean of all positions"],
     ]
     rollout, layer, _ = (site.weights.mean(0)[0] for site in document.sites)
-    np.testing.assert_allclose(
-        rollout, layer / 2, atol=1e-6
-    )  # one layer, half of whose output is its residual
+    # one layer, half of whose output is its residual
+    np.testing.assert_allclose(rollout, layer / 2, atol=1e-6)
     [picture] = pictures_in(root / "wide.png")
     with record(system.model) as looked:
         system.model(picture.pixels((32, 32)).unsqueeze(0))

@@ -146,12 +146,7 @@ def test_a_whole_file_comes_in_large_groups(
         line
         for _, some in groups(tmp_path, monkeypatch, "été\n\nune\r\nà".encode())
         for line in some
-    ] == [
-        "été",
-        "",
-        "une",
-        "à",
-    ]
+    ] == ["été", "", "une", "à"]
 
 
 @pytest.mark.parametrize(

@@ -206,9 +206,8 @@ def test_a_run_writes_what_was_chosen_and_is_resumed_and_repeated_exactly(
     assert written == json.loads((tmp_path / "whole" / "best" / "config.json").read_text())
     with pytest.raises(RuntimeError):
         api.fit(made, tmp_path / "run", watcher=Quit(3))
-    monkeypatch.setattr(
-        run_plan, "time_update", lambda *_: 1e-9
-    )  # another machine, or another hour
+    # another machine, or another hour
+    monkeypatch.setattr(run_plan, "time_update", lambda *_: 1e-9)
     api.fit(made, tmp_path / "run", resume=True)
     assert same(tmp_path / "whole", tmp_path / "run")
     api.fit(recipes.read_recipe(tmp_path / "whole" / "recipe.json"), tmp_path / "again")

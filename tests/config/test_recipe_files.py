@@ -116,9 +116,8 @@ def test_every_recipe_builds_on_examples_of_its_task(path: Path) -> None:
     made = dataclasses.replace(recipes.read_recipe(path), device="cpu")
     if made.start_from:
         pytest.skip("it begins with another model")
-    if made.model.get("image_encoder", {}).get(
-        "pretrained"
-    ):  # the weights are a package of their own
+    # the weights are a package of their own
+    if made.model.get("image_encoder", {}).get("pretrained"):
         made = recipes.read_recipe(path, ["model.image_encoder.pretrained=false", "device=cpu"])
     assert (
         api.build(

@@ -240,10 +240,7 @@ def test_a_position_in_the_mechanism_leaves_no_sinusoid_behind() -> None:
     )
     assert recipe_of("transformer", position="alibi", position_embedding="sinusoidal").model[
         "position_embedding"
-    ] == {
-        "name": "sinusoidal",
-        "join": "add",
-    }
+    ] == {"name": "sinusoidal", "join": "add"}
 
 
 def test_words_become_nested_values() -> None:
@@ -265,11 +262,7 @@ def test_words_become_nested_values() -> None:
     assert (made.data.phrasebook, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
     assert recipes.recipe(
         {"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]
-    ).model["score"] == {
-        "name": "additive",
-        "hidden": 4,
-        "layers": 1,
-    }
+    ).model["score"] == {"name": "additive", "hidden": 4, "layers": 1}
     with_option = recipes.recipe(
         {"model": {**TINY, "feedforward": "mlp"}}, ["model.feedforward.activation=gelu"]
     )
@@ -371,11 +364,8 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
         with pytest.raises(SaccadeError, match=sentence):
             recipe_of(family, **{key: value})
         return
-    if isinstance(value, dict) and value["name"] in (
-        "syntax",
-        "depth",
-        "edges",
-    ):  # they need the parse trees of tagging data
+    # they need the parse trees of tagging data
+    if isinstance(value, dict) and value["name"] in ("syntax", "depth", "edges"):
         with pytest.raises(SaccadeError, match="parse trees"):
             recipe_of(family, **{key: value})
         made = recipes.recipe(

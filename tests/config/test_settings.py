@@ -453,13 +453,7 @@ def test_a_table_of_ones_own_with_a_member_that_has_parts() -> None:
         "one" in table,
         table.name_of(One),
         table.name_of(One(1, 1)),
-    ) == (
-        ["one"],
-        1,
-        True,
-        "one",
-        "one",
-    )
+    ) == (["one"], 1, True, "one", "one")
     assert (table.name_of(Inner), table.entry("one").summary, table.entry("one").paper) == (
         "type",
         "The one.",

@@ -318,6 +318,7 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
     return found
 
 
+# these are trained, too
 ONE_PER_TASK = {
     "phrasebook-transformer",
     "phrasebook-tagger",
@@ -330,7 +331,7 @@ ONE_PER_TASK = {
     "shapes-questions",
     "shapes-open-questions",
     "graphs-gat",
-}  # these are trained, too
+}
 
 # Keys whose first other value may do nothing on so little data, and values that do something.
 TELLING: dict[str, Any] = {

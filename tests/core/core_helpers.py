@@ -70,9 +70,8 @@ def mask_examples(n: int = N) -> dict[str, masks.Mask]:
         "documents": ids,
         "matrix": torch.rand(BATCH, HEADS, n, n) < 0.5,
     }
-    windows = ShiftedWindows(
-        (n, 2), (n, 1), (n // 2, 0)
-    )  # each of the two rows of the batch is a column of a grid
+    # each of the two rows of the batch is a column of a grid
+    windows = ShiftedWindows((n, 2), (n, 1), (n // 2, 0))
     return {
         **made,
         **{name: masks.table[name](value) for name, value in per_batch.items()},

@@ -28,9 +28,8 @@ class Leaves(nn.Module):
 
 
 X = torch.randn(2, 4, 3)
-warns = pytest.mark.filterwarnings(
-    "ignore:.*should not be instantiated:DeprecationWarning"
-)  # dynamo does so itself
+# dynamo does so itself
+warns = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)

@@ -425,9 +425,8 @@ def test_the_blocks_of_a_mask_are_those_that_pytorch_finds_among_all_pairs(
     )
     assert made.seq_lengths == theirs.seq_lengths
     found, wanted = (one.to_dense().expand(2, 2, -1, -1).bool() for one in (made, theirs))
-    if (
-        name == "causal & padding"
-    ):  # a block at the diagonal may end before the first key that is there: it is looked at, and empty
+    # a block at the diagonal may end before the first key that is there: it is looked at, and empty
+    if name == "causal & padding":
         assert bool((found | ~wanted).all())
     else:
         assert torch.equal(found, wanted)
@@ -518,16 +517,14 @@ def test_a_kernel_that_does_not_compile_falls_to_the_next_backend_with_one_warni
         found = attend(q, k, v, mask=mask)
     assert len(warned) == 1
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        attend(q, k, v, mask=mask), expected
-    )  # a second warning would be an error
+    # a second warning would be an error
+    torch.testing.assert_close(attend(q, k, v, mask=mask), expected)
     found = which_backend(q, k, mask=mask)
     assert found.chosen == "sdpa"
     assert {verdict.backend: verdict.reason for verdict in found}["flex"] == WHY
     assert f"flex    refuses: {WHY}" in str(found)
-    with pytest.warns(
-        UserWarning, match="'sdpa' runs instead"
-    ):  # another kind of call is tried by itself
+    # another kind of call is tried by itself
+    with pytest.warns(UserWarning, match="'sdpa' runs instead"):
         attend(q, k, v, mask=masks.window(2))
 
 
@@ -635,9 +632,8 @@ def test_a_backend_of_ones_own_that_does_not_compile_falls_to_the_next_too(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # inductor uses parts of torch that torch calls deprecated
+# inductor uses parts of torch that torch calls deprecated
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @torch.no_grad()
 def test_flex_compiled_is_eager() -> None:
     q, k, v = tensors(150, 150)

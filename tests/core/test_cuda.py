@@ -16,12 +16,10 @@ from saccade.models.builder import Builder
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
-    pytest.mark.filterwarnings(
-        "ignore::DeprecationWarning"
-    ),  # inductor uses parts of torch that torch calls deprecated
-    pytest.mark.filterwarnings(
-        "ignore::UserWarning"
-    ),  # and gives advice once per process (TensorFloat32, few multiprocessors)
+    # inductor uses parts of torch that torch calls deprecated
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    # and gives advice once per process (TensorFloat32, few multiprocessors)
+    pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
 LENGTHS = [0, 5, 160]

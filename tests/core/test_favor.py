@@ -62,9 +62,8 @@ def test_the_estimate_of_the_kernel_is_unbiased() -> None:
     each = [
         score.logarithms(x).exp().unflatten(-1, (blocks, width)).transpose(0, 1) for x in (q, k)
     ]
-    found = (
-        each[0] @ each[1].transpose(-2, -1) / width
-    )  # one estimate per block, which was drawn apart from the others
+    # one estimate per block, which was drawn apart from the others
+    found = each[0] @ each[1].transpose(-2, -1) / width
     error = found.std(0) / math.sqrt(blocks)
     assert ((found.mean(0) - exact).abs() < 4 * error).all()
     assert (error < 0.02 * exact).all(), "the draws are enough to see a bias"

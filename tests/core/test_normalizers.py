@@ -49,9 +49,8 @@ FORMULAS: dict[str, Callable[[np.ndarray], list[float]]] = {
     "entmax-1.5": lambda row: by_threshold(lambda s, t: max(s - t, 0.0) ** 2)(row / 2),
 }
 ALL = normalizers.table.names()
-SMOOTH = [
-    name for name in ALL if not normalizers.table[name].samples
-]  # the place of the largest score jumps
+# the place of the largest score jumps
+SMOOTH = [name for name in ALL if not normalizers.table[name].samples]
 PEERS = {"sparsemax": entmax.sparsemax, "entmax-1.5": entmax.entmax15}
 
 
@@ -92,9 +91,8 @@ def test_weights_are_the_formula_where_allowed_and_zero_elsewhere(name: str, mas
 
 
 def test_relu_sum_divides_by_sums_above_one_alone() -> None:
-    scores = torch.tensor(
-        [[-0.6, -0.7, -3.0], [-0.5, 0.5, 1.0]], dtype=torch.float64
-    )  # sums of 0.7 and 4 after the offset
+    # sums of 0.7 and 4 after the offset
+    scores = torch.tensor([[-0.6, -0.7, -3.0], [-0.5, 0.5, 1.0]], dtype=torch.float64)
     expected = torch.tensor([[0.4, 0.3, 0.0], [0.125, 0.375, 0.5]], dtype=torch.float64)
     torch.testing.assert_close(made("relu-sum")(scores), expected)
 
@@ -109,9 +107,8 @@ def test_gradients_with_a_mask_an_empty_row_and_without(name: str) -> None:
     assert torch.autograd.gradcheck(lambda s: normalize(s, allowed), (scores,))
 
 
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated"
-)  # PyTorch's own rules of forward mode
+# PyTorch's own rules of forward mode
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivatives_and_those_in_forward_mode(name: str, masked: bool) -> None:
@@ -131,9 +128,8 @@ def test_second_derivatives_and_those_in_forward_mode(name: str, masked: bool) -
     )
 
 
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated"
-)  # PyTorch's own rules of forward mode
+# PyTorch's own rules of forward mode
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("name", sorted(PEERS))
 def test_the_curvature_of_a_sparse_row_by_hand(name: str) -> None:
     """On the support {0, 1}, with d = s_0 − s_1: sparsemax is (1 + d)/2 and straight; entmax-1.5 solves r² + (r − d/2)² = 1, p = r²."""
@@ -278,9 +274,8 @@ def test_rows_sum_to_one_where_promised_are_never_negative_and_know_no_order(
     normalize = made(name)
     found = normalize(scores)
     assert (found >= 0).all()
-    if (
-        name in SMOOTH or len(set(values.ravel())) == values.size
-    ):  # of equal scores the first is the largest
+    # of equal scores the first is the largest
+    if name in SMOOTH or len(set(values.ravel())) == values.size:
         torch.testing.assert_close(normalize(scores.flip(-1)), found.flip(-1))
     if normalize.sums_to_one:
         torch.testing.assert_close(

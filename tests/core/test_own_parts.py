@@ -134,9 +134,8 @@ class Shifted(scores.EluKernel):
 @pytest.mark.parametrize(
     ("make", "runs"),
     [(Distance, set()), (Sharp, set()), (Halved, {"sdpa", "flex"}), (Signs, {"sdpa", "flex"})],
-    ids=lambda one: (
-        one.__name__ if isinstance(one, type) else "+".join(sorted(one)) or "none"
-    ),  # a set's own order varies
+    # a set's own order varies
+    ids=lambda one: one.__name__ if isinstance(one, type) else "+".join(sorted(one)) or "none",
 )
 def test_a_score_of_ones_own_holds_on_every_backend(
     make: Callable[[], scores.Score], runs: set[str]

@@ -344,9 +344,8 @@ def test_a_record_survives_torch_compile_of_a_decoder_in_steps() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # inductor uses parts of torch that torch calls deprecated
+# inductor uses parts of torch that torch calls deprecated
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_record_survives_the_real_compiler() -> None:
     check_record_and_compile(transformer(), "inductor")
 

@@ -145,12 +145,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
     ),
     (sentences, "a.conllu", "\n\n\n", "a.conllu holds no sentences with tags; add at least one"),
     (sentences, "a.conllu", "", "a.conllu is empty; it needs at least one line"),
-    (
-        sentences,
-        "a.conllu.gz",
-        gzip.compress(NOISE, mtime=0)[:-900],
-        f"a.conllu.gz {CUT}",
-    ),
+    (sentences, "a.conllu.gz", gzip.compress(NOISE, mtime=0)[:-900], f"a.conllu.gz {CUT}"),
     (
         sentences,
         "a.conllu.xz",
@@ -203,12 +198,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "the\tDET\ncat\t_\n",
         "a.tsv, line 2: the word 'cat' has no tag, but others of its sentence have; tag all words of a sentence or none",
     ),
-    (
-        sentences,
-        "a.jsonl",
-        '{"tags": ["X"]}',
-        'a.jsonl, line 1: "words" must be a list of strings',
-    ),
+    (sentences, "a.jsonl", '{"tags": ["X"]}', 'a.jsonl, line 1: "words" must be a list of strings'),
     (
         sentences,
         "a.jsonl",
@@ -407,12 +397,7 @@ TABLE: list[tuple[Callable[[str], Any], str, str | bytes, str]] = [
         "text".encode("utf-16"),
         "a.txt, line 1: not UTF-8 but UTF-16; save the file as UTF-8",
     ),
-    (
-        documents,
-        "a.txt.gz",
-        gzip.compress(NOISE, mtime=0)[:-900],
-        f"a.txt.gz {CUT}",
-    ),
+    (documents, "a.txt.gz", gzip.compress(NOISE, mtime=0)[:-900], f"a.txt.gz {CUT}"),
     (documents, "a.txt.xz", lzma.compress(NOISE)[:-20], "a.txt.xz cannot be unpacked after line …"),
     (
         by_line,

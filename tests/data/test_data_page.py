@@ -17,12 +17,8 @@ COUNTS = {
     "labels.jsonl": 2, "labels.csv": 1, "labels.train": 2, "labels.fasttext": 2, "text.txt": 1, "text.jsonl": 1, "graphs.jsonl": 1,
     "graphs.mesh.jsonl": 1,
 }  # fmt: skip
-ABOUT_PICTURES = {
-    "pictured.tsv",
-    "captioned.jsonl",
-    "asked.tsv",
-    "asked.json",
-}  # with their images in test_pictures.py
+# with their images in test_pictures.py
+ABOUT_PICTURES = {"pictured.tsv", "captioned.jsonl", "asked.tsv", "asked.json"}
 
 
 @pytest.mark.parametrize("name", COUNTS)

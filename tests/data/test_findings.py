@@ -63,9 +63,8 @@ def test_each_oddity_is_found_alone_and_at_its_line(kind: str, level: str, pair:
         Pair("NÃO É SÃO ÂNGELO", "non, il n'est pas"),
         Pair("the <unk> of 3 < 4 & 5 > 2", "le <unk> de x < y; z > t"),
         Pair("R&D; AT&T", "recherche et développement"),
-        Pair(
-            "one two", "un deux trois quatre cinq six sept"
-        ),  # five more words: not more than five
+        # five more words: not more than five
+        Pair("one two", "un deux trois quatre cinq six sept"),
         Pair("w " * 10, "mot " * 30),  # three times as long: not more than three times
         Pair("a\ttab", "une tabulation"),
         Pair("Α and А alone", "Ω est grec"),

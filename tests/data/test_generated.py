@@ -36,6 +36,7 @@ GOLDEN = {
     ("karate", (4, 10, 20, 7)): ("237dd4d6f44a2224", "54c42175c9fd3451", "6b67d09c1d9cf5db"),
     ("surfaces", (4, 2, 3, 7)): ("0e806145940b2951", "4589fafb956085da", "57daaef06ed9069e"),
 }
+# of default size
 TEST_PARTS = {
     "phrasebook": "4725a155068a3dad",
     "dates": "d0d6286a074d3ac4",
@@ -48,7 +49,7 @@ TEST_PARTS = {
     "graphs": "a1f909e25ecca170",
     "karate": "9cf77f80022f7215",
     "surfaces": "5fe5598c6a48f8a9",
-}  # of default size
+}
 
 
 def digest(items: Any) -> str:
@@ -84,9 +85,8 @@ def test_the_stream_of_random_numbers() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*table.names()} - {"bags", "surfaces"})
-)  # which have numbers alone
+# which have numbers alone
+@pytest.mark.parametrize("name", sorted({*table.names()} - {"bags", "surfaces"}))
 def test_word_tables_are_shipped(name: str) -> None:
     plain = json.loads(
         (files("saccade.data.generated") / f"{name}.json").read_text(encoding="utf-8")

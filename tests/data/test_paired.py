@@ -58,9 +58,8 @@ def test_a_linearized_tree_is_read_back_and_what_is_no_arc_is_none() -> None:
         (-1, "root"),
         None,
     ]
-    assert arcs_of("+1/det +1/nsubj 0/root", 1) == [
-        None
-    ]  # its head is outside a sentence of one word
+    # its head is outside a sentence of one word
+    assert arcs_of("+1/det +1/nsubj 0/root", 1) == [None]
 
 
 @pytest.mark.parametrize("column", [6, 7])

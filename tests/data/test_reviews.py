@@ -19,15 +19,8 @@ BAD = {*WORDS["bad"], *WORDS["disliked"], *WORDS["worst"]} | {
     WORDS["plain"][verb] for verb in WORDS["disliked"]
 }
 
-FLIPS = {
-    "not",
-    "never",
-    "hardly",
-    "nothing",
-    "nobody",
-    "without",
-    "anything",
-}  # each reverses its clause
+# each reverses its clause
+FLIPS = {"not", "never", "hardly", "nothing", "nobody", "without", "anything"}
 
 
 @pytest.fixture(scope="module")

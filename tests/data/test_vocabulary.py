@@ -25,9 +25,8 @@ LINES = [
     "猫が 好き",
     "the <unk> sat <eos> there",
 ]
-COMMON = st.sampled_from(
-    [*"  \t\n\x1c\u00a0'.,<>theİé\u0301猫😀", "the", "<eos>"]
-)  # what a random character hardly ever is
+# what a random character hardly ever is
+COMMON = st.sampled_from([*"  \t\n\x1c\u00a0'.,<>theİé\u0301猫😀", "the", "<eos>"])
 TEXT = st.lists(COMMON | st.characters(exclude_categories=["Cs"]), max_size=30).map("".join)
 
 

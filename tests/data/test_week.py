@@ -39,9 +39,8 @@ def test_no_symmetric_similarity_finds_the_day_after_and_one_with_projections_do
         for a in range(7):
             for b in range(a):
                 similar[a][b] = similar[b][a] = dice.gauss(0, 1)
-        found = [
-            max((b for b in range(7) if b != a), key=similar[a].__getitem__) for a in range(7)
-        ]  # itself left out
+        # itself left out
+        found = [max((b for b in range(7) if b != a), key=similar[a].__getitem__) for a in range(7)]
         assert found != after
     x, step = torch.eye(7), torch.eye(7).roll(1, 1)  # W_q = step, W_k = I
     assert ((x @ step) @ x.T).argmax(1).tolist() == after

@@ -81,9 +81,8 @@ def model_of(seed: int = 0, **settings: Any) -> Any:
     torch.manual_seed(seed)
     made = Builder({**SMALL, **settings}).make(Seq2Seq, VOCAB, VOCAB).eval()
     with torch.no_grad():
-        for (
-            parameter
-        ) in made.parameters():  # far from the first numbers, where norms and biases do nothing
+        # far from the first numbers, where norms and biases do nothing
+        for parameter in made.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     return made
 
@@ -114,10 +113,8 @@ def check_same(wanted: list[list[Hypothesis]], got: list[list[Hypothesis]]) -> N
             assert two.score == pytest.approx(one.score, rel=1e-3, abs=1e-3)
 
 
-RESIDENT = (
-    "rotary, grouped heads",
-    "alibi, one head of keys",
-)  # the other models there take too long for each run of the tests
+# the other models there take too long for each run of the tests
+RESIDENT = ("rotary, grouped heads", "alibi, one head of keys")
 PATHS = [
     pytest.param(
         name,
@@ -174,9 +171,8 @@ def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, (source, lengths) = model_of(4, **MODELS[name]), batch()
-    monkeypatch.setattr(
-        weight_layouts, "SMALL", 0
-    )  # every matrix in oneDNN's blocks, also those of the encoder
+    # every matrix in oneDNN's blocks, also those of the encoder
+    monkeypatch.setattr(weight_layouts, "SMALL", 0)
     monkeypatch.setattr(weight_layouts, "FEW", 0)
     monkeypatch.setattr(session, "MANY_HEADS", 1)  # turned keys of the source
     monkeypatch.setattr(session, "DROP", 2)
@@ -231,9 +227,8 @@ def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(
         with torch.inference_mode():
             one = session.FastSession(model, source, lengths, 1, 8)
         assert one.engine.blocks is not None
-        assert (
-            len(one.engine.blocks.made) == count
-        )  # of each block of the encoder 6; keys and values of each of the decoder
+        # of each block of the encoder 6; keys and values of each of the decoder
+        assert len(one.engine.blocks.made) == count
 
 
 @pytest.mark.parametrize("size", [200, 640, 1003, 4096])
@@ -246,9 +241,8 @@ def test_the_largest_of_long_rows_are_those_of_topk(size: int) -> None:
         assert torch.equal(values, x.topk(count, -1).values)
         assert torch.equal(x.gather(1, where), values)
         assert all(len(set(row)) == count for row in where.tolist())
-    assert torch.equal(
-        largest(torch.zeros(9, size), 1)[1], torch.zeros(9, 1, dtype=torch.long)
-    )  # of equal ones the first
+    # of equal ones the first
+    assert torch.equal(largest(torch.zeros(9, size), 1)[1], torch.zeros(9, 1, dtype=torch.long))
 
 
 def test_sentences_leave_in_groups_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,9 +460,8 @@ def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.Monk
             check_same(wanted, got)
             found.append([one[0].log_prob for one in wanted])
             assert [one[0].log_prob for one in got] == pytest.approx(found[-1], abs=1e-4)
-    assert sum(one != other for one, other in itertools.pairwise(found)) >= len(
-        tensors
-    )  # most changes do change the output
+    # most changes do change the output
+    assert sum(one != other for one, other in itertools.pairwise(found)) >= len(tensors)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -495,9 +488,10 @@ def test_a_fingerprint_knows_every_bit_and_its_place(
             bits[place] ^= bit
             prints.add(tuple(weight_layouts.fingerprint(weight)))
     assert len(prints) == 1 + 6 + 12
+    # of numbers, however they lie
     assert weight_layouts.fingerprint(weight.t().contiguous().t()) == weight_layouts.fingerprint(
         weight
-    )  # of numbers, however they lie
+    )
 
 
 def test_a_changed_setting_of_a_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,8 @@ def test_steps_lead_to_the_translation(system: api.System, beam: int) -> None:
         system.steps(TEXT, beam, candidates=4, max_length=6),
         system.translate(TEXT, beam, max_length=6),
     )
-    text = system.task.target.decode(
-        wanted.tokens, keep_unknown=True
-    )  # before unknown words are copied from the source
+    # before unknown words are copied from the source
+    text = system.task.target.decode(wanted.tokens, keep_unknown=True)
     assert (found.text, found.log_prob) == (text, pytest.approx(wanted.log_prob, abs=1e-4))
     assert len([one for one in found.steps if one.number == 1]) == 1, "one beginning at first"
     for one in found.steps:

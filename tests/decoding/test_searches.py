@@ -42,9 +42,8 @@ class Scripted:
         return torch.stack(rows), state.next(prefix=prefix)
 
     def logits(self, source: tuple[int, ...], prefix: tuple[int, ...]) -> Tensor:
-        number = hash((self.seed, *source, -1, *prefix)) % (
-            1 << 60
-        )  # hashes of whole numbers are the same in every run
+        # hashes of whole numbers are the same in every run
+        number = hash((self.seed, *source, -1, *prefix)) % (1 << 60)
         drawn = 1.5 * torch.randn(VOCAB, generator=torch.Generator().manual_seed(number))
         drawn[EOS] += self.ending
         return drawn

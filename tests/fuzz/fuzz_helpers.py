@@ -45,10 +45,8 @@ if ONLY is not None and not ONLY.isdecimal():
         f"FUZZ_SEED is {ONLY!r}; expected the number of a case, such as FUZZ_SEED=7", returncode=2
     )
 TIMES = 20  # how many times as many cases the slow tests run
-JUMPS = (
-    "hard",
-    "TopBlocks",
-)  # which key is chosen is a matter of rounding where scores are equal: in 16 bits, or capped
+# which key is chosen is a matter of rounding where scores are equal: in 16 bits, or capped
+JUMPS = ("hard", "TopBlocks")
 # how far from float64 a result may be, relative to its norm
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
@@ -116,9 +114,8 @@ def matrix(draw: random.Random, shape: tuple[int, ...], some: float) -> Tensor:
 
 
 Sizes = tuple[int, int, int, int]  # B H Q K
-Drawn = tuple[
-    Mask, Predicate | None
-]  # the mask, and what it means where that is written here once more
+# the mask, and what it means where that is written here once more
+Drawn = tuple[Mask, Predicate | None]
 
 
 def window(draw: random.Random, sizes: Sizes) -> Drawn:
@@ -176,10 +173,8 @@ def top_blocks(draw: random.Random, sizes: Sizes) -> Drawn:
 
 
 def shifted_windows(draw: random.Random, sizes: Sizes) -> Drawn:
-    rows, keys = (
-        sizes[0],
-        sizes[3],
-    )  # each row of the batch is a column of the grid, and a window as long as the grid
+    # each row of the batch is a column of the grid, and a window as long as the grid
+    rows, keys = (sizes[0], sizes[3])
     return ShiftedWindows((keys, max(rows, 1)), (keys, 1), (draw.randrange(keys), 0)), None
 
 
@@ -335,9 +330,8 @@ def draw_positions(draw: random.Random, made: Mechanism, sizes: Sizes) -> Positi
         if position.needs_relation
         else None
     )
-    learned = (
-        getattr(position, "vectors", None) is not None and queries > keys
-    )  # it has nothing before its first position
+    # it has nothing before its first position
+    learned = getattr(position, "vectors", None) is not None and queries > keys
     if relation is None and not learned and draw.random() < 0.6:
         return None
     if not learned and draw.random() < 0.5:
@@ -376,9 +370,8 @@ def draw_case(
         draw.choice([wide, draw.randint(1, widest)]),
     )
     made, names = parts(draw, heads, widths)
-    if overrides(
-        made.position, "encode_values", Position
-    ):  # it encodes queries, keys and values alike
+    # it encodes queries, keys and values alike
+    if overrides(made.position, "encode_values", Position):
         widths = (wide, wide, wide)
     batch, (queries, keys) = draw.choice([1, 2, 2, 3]), lengths(draw, largest)
     sizes = (batch, heads, queries, keys)

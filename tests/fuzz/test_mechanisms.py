@@ -66,9 +66,8 @@ def draw_fused(seed: int) -> Case:
         case.made.mask, keys = masks.full(), case.sizes[3]
         padding = masks.padding([(0, keys // 2, keys)[n % 3] for n in range(case.sizes[0])])
         case = replace(case, mask=masks.causal() & padding if case.sizes[2] <= keys else padding)
-    return replace(
-        case, grad=case.names[1] == "sum" or seed % 2 == 0
-    )  # flex has no gradients on a CPU
+    # flex has no gradients on a CPU
+    return replace(case, grad=case.names[1] == "sum" or seed % 2 == 0)
 
 
 @pytest.mark.usefixtures("plain_flex")

@@ -51,9 +51,8 @@ def run(tests: list[str], jobs: int, folder: Path) -> tuple[dict[str, int], str]
             counts["failed" if what == "error" else what] += int(count)
         if code:
             printed += text
-            counts["failed"] += (
-                " failed" not in last and " error" not in last
-            )  # a process that broke off
+            # a process that broke off
+            counts["failed"] += " failed" not in last and " error" not in last
     return counts, printed
 
 

@@ -18,12 +18,8 @@ from saccade.models.protocols import Seq2Seq
 from saccade.training.flops import counter
 
 MOST = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 5e-3}
-ROUNDED = (
-    2,
-    3,
-    6,
-    8,
-)  # K, V and matrices, which products take in their type: what is compared is what is computed with them
+# K, V and matrices, which products take in their type: what is compared is what is computed with them
+ROUNDED = (2, 3, 6, 8)
 Given = tuple[list[Tensor], Tensor | None]
 
 

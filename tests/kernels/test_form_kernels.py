@@ -372,9 +372,8 @@ def test_a_mask_of_another_batch_is_named() -> None:
 @needs_kernels
 def test_under_autocast_the_output_has_its_type() -> None:
     layer, q = nn.Linear(16, 16).to(DEVICE), torch.randn(2, 1, 20, 16, device=DEVICE)
-    with torch.autocast(
-        DEVICE.type, torch.bfloat16 if DEVICE.type == "cuda" else torch.float16
-    ):  # NumPy has no bfloat16
+    # NumPy has no bfloat16
+    with torch.autocast(DEVICE.type, torch.bfloat16 if DEVICE.type == "cuda" else torch.float16):
         found = attend(
             layer(q), q, layer(q), Mechanism(None, normalizers.Sigmoid()), backend="triton"
         )

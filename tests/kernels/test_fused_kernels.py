@@ -170,9 +170,8 @@ def test_parts_of_a_product_have_its_gradients(
     others = torch.autograd.grad(wanted, wide, [pull.double() for pull in pulls])
     for one, other in zip((*found, *grads), (*wanted, *others), strict=True):
         close(one, other, 1e-5 if dtype == torch.float32 else 1e-2)
-    read = torch.autograd.grad(kernels.affine_parts(x, weight, bias, widths)[1].sum(), bias)[
-        0
-    ]  # nobody reads the others
+    # nobody reads the others
+    read = torch.autograd.grad(kernels.affine_parts(x, weight, bias, widths)[1].sum(), bias)[0]
     close(read[widths[0] : -widths[2]], torch.full((widths[1],), 2.0 * rows, device=DEVICE), 1e-2)
     assert not read[: widths[0]].any()
 
@@ -319,9 +318,8 @@ def test_a_stack_computes_what_its_definition_says(
     largest = max(float(one.norm()) for one in wanted[1:] if one is not None)
     for one, other, exact in zip(found, plain, wanted, strict=True):
         assert (one is None) == (exact is None)
-        if (
-            one is not None and float(exact.norm()) > 1e-3 * largest
-        ):  # a key's bias has no gradient but rounding
+        # a key's bias has no gradient but rounding
+        if one is not None and float(exact.norm()) > 1e-3 * largest:
             # gradients of sums are in 16 bits here; the interpreter cuts bits off where a GPU rounds, so that they become smaller with each sum
             least = 1e-4 if not autocast else 2e-2 if kernels.interpreted() else 4e-3
             close(one, exact, least + 3 * apart(other, exact))
@@ -338,9 +336,8 @@ def test_dropout_drops_its_share_and_is_drawn_anew() -> None:
     same = [pass_through(model.eval(), inputs)[0] for _ in range(2)]
     assert torch.equal(*same)
     assert not kernels.failed
-    assert all(
-        parameter.grad is None for parameter in model.parameters()
-    )  # what was tried first left nothing
+    # what was tried first left nothing
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 class OwnBlock(Block):
@@ -367,9 +364,8 @@ def test_parts_of_ones_own_are_run_as_they_are(monkeypatch: pytest.MonkeyPatch) 
     stack.block(1).around_mixer.__class__ = OwnResidual
     assert not fused_stack.is_plain(stack)
     stack.block(1).around_mixer.__class__ = PreNorm
-    stack.block(1).feedforward.forward = lambda x: (
-        0 * x
-    )  # put on a part itself, which keeps its class
+    # put on a part itself, which keeps its class
+    stack.block(1).feedforward.forward = lambda x: 0 * x
     assert not fused_stack.is_plain_mlp(stack.block(1).feedforward)
     assert not model(*inputs).isnan().any()
     del stack.block(1).feedforward.forward
@@ -395,9 +391,8 @@ def test_a_compiled_model_holds_the_kernels_as_operators() -> None:
     all_close(pass_through(compiled, inputs), plain, 1e-4)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*should not be instantiated:DeprecationWarning"
-)  # what torch 2.11 does itself
+# what torch 2.11 does itself
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,9 +18,8 @@ runs = pytest.mark.skipif(
     missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}"
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*encountered in:RuntimeWarning"
-)  # NumPy's in Triton's interpreter, of masked numbers
+# NumPy's in Triton's interpreter, of masked numbers
+pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 
 def known(
@@ -55,10 +54,8 @@ def draw(seed: int) -> Case:
 
 def check(case: Case) -> int:
     names = kernels_of(case)
-    threshold = case.q.dtype == torch.float32 and case.names[1] in (
-        "sparsemax",
-        "entmax-1.5",
-    )  # whose threshold is found to a millionth of the largest score
+    # whose threshold is found to a millionth of the largest score
+    threshold = case.q.dtype == torch.float32 and case.names[1] in ("sparsemax", "entmax-1.5")
     compare(case, names, slack=10.0 if threshold else 1.0)
     return len(names)
 

@@ -95,9 +95,8 @@ def test_dropout_drops_weights_and_the_gradient_knows_which() -> None:
     q, k = (
         torch.randn(1, 1, n, 16, device=DEVICE, dtype=TYPE, requires_grad=True) for _ in range(2)
     )
-    v = torch.eye(n, device=DEVICE, dtype=TYPE)[
-        None, None
-    ].requires_grad_()  # the output is the weights
+    # the output is the weights
+    v = torch.eye(n, device=DEVICE, dtype=TYPE)[None, None].requires_grad_()
     output = attend(q, k, v, mask=masks.causal(), dropout=0.4, backend="short")
     whole = attend(q, k, v, mask=masks.causal(), backend="eager")
     kept = (output != 0).to(q.dtype)

@@ -102,9 +102,8 @@ def test_the_best_tokens_and_their_log_probabilities(
 ) -> None:
     from saccade.core.kernels.decode_step import best_tokens
 
-    logits = (
-        torch.stack([torch.randperm(vocab) for _ in range(5)]).to(DEVICE).to(dtype) / 16
-    )  # none are equal, but for rounding
+    # none are equal, but for rounding
+    logits = torch.stack([torch.randperm(vocab) for _ in range(5)]).to(DEVICE).to(dtype) / 16
     wanted = (
         logits.float()
         .log_softmax(-1)

@@ -32,9 +32,8 @@ def own_score(layer: Synthesizer, q: Tensor, h: int, i: int, j: int) -> Tensor:
     if position.kind == "factorized":
         return sum(tables[0][h, i, r] * tables[1][h, j, r] for r in range(tables[0].shape[-1]))
     rank = tables[0].shape[-1]
-    tiled = torch.cat(
-        [active @ tables[0]] * tables[1].shape[-1]
-    )  # the short one again and again, each score of the other in a row
+    # the short one again and again, each score of the other in a row
+    tiled = torch.cat([active @ tables[0]] * tables[1].shape[-1])
     return tiled[j] * (active @ tables[1]).repeat_interleave(rank)[j]
 
 

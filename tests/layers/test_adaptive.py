@@ -288,9 +288,8 @@ def test_training_saves_operations_and_a_cluster_that_nobody_asked_for_still_has
     near = Batch(batch.inputs, TARGET % 4, 0, batch.tokens, batch.lines)
     with counter() as asked:
         batch_loss(model, near).backward()
-    saved = (
-        6 * 6 * 8 * DIM * 36
-    )  # forward and two in the backward pass, of the 36 tokens beyond the first cluster
+    # forward and two in the backward pass, of the 36 tokens beyond the first cluster
+    saved = 6 * 6 * 8 * DIM * 36
     assert whole.get_total_flops() - asked.get_total_flops() == saved
     assert all(parameter.grad is not None for parameter in model.parameters())
 

@@ -260,7 +260,8 @@ def test_an_evolved_block_sees_what_its_mask_lets_it_see() -> None:
         ).make(kind, 7)
         stack = made.encoder if family == "transformer-encoder" else made.decoder
         x = torch.randn(1, N, D, requires_grad=True)
+        # the sum of a norm is constant
         stack.eval()(x, masks.causal() if family == "transformer-decoder" else None)[
             0, 2, 0
-        ].backward()  # the sum of a norm is constant
+        ].backward()
         assert x.grad[0, 4].any() == (family == "transformer-encoder")

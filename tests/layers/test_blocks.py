@@ -129,12 +129,7 @@ def test_norms_by_hand_with_the_mean_over_d_and_the_square() -> None:
     assert [
         PartialRMSNorm(dim, share=share).first
         for dim, share in ((768, 0.0675), (100, 0.07), (3, 1e-6), (8, 1.0))
-    ] == [
-        52,
-        7,
-        1,
-        8,
-    ]
+    ] == [52, 7, 1, 8]
     with pytest.raises(SaccadeError, match=r"norm\.eps is 2\.0; it must lie between 0 and 1"):
         choose(norms.table, {"name": "rms", "eps": 2}, "norm")
 
@@ -170,9 +165,8 @@ def test_batch_norm_counts_real_tokens_alone_in_training_and_none_in_use() -> No
 def test_batch_norm_of_one_token_has_no_variance_and_is_as_in_use() -> None:
     norm = shake(TokenBatchNorm(DIM))
     x, before = some(1, 1, DIM), norm.running_mean.clone()
-    expected = (
-        x / math.sqrt(1 + 1e-5) * norm.weight + norm.bias
-    )  # running means start at 0, variances at 1
+    # running means start at 0, variances at 1
+    expected = x / math.sqrt(1 + 1e-5) * norm.weight + norm.bias
     torch.testing.assert_close(norm(x), expected)
     torch.testing.assert_close(norm.running_mean, before)
 
@@ -458,9 +452,8 @@ STACKS: dict[str, Callable[..., Tensor]] = {
     "shared": lambda made, *given: written_out(made)(*given),
     "transparent": transparent_loop,
     "universal": universal_loop,
-    "funnel": lambda made, *given: Stack.forward(
-        made, *given
-    ),  # a decoder's; an encoder's is in test_deep_stacks.py
+    # a decoder's; an encoder's is in test_deep_stacks.py
+    "funnel": lambda made, *given: Stack.forward(made, *given),
 }
 
 

@@ -131,9 +131,8 @@ def test_rows_of_different_weights_are_refused(chunked: None) -> None:
 
 
 def test_a_sure_model_in_sixteen_bits_still_learns(chunked: None) -> None:
-    weight = (
-        torch.eye(8).mul(9).requires_grad_()
-    )  # p of the target is 0.9991, which 16 bits round to 1
+    # p of the target is 0.9991, which 16 bits round to 1
+    weight = torch.eye(8).mul(9).requires_grad_()
     x, target = torch.eye(8)[:4].requires_grad_(), torch.arange(4)
     with torch.autocast("cpu", torch.bfloat16):
         loss = -cross_entropy.negative_losses(x, weight, None, target, -1, 0.0).sum()
@@ -182,9 +181,8 @@ def test_what_somebody_changed_sees_all_logits(chunked: None, used: list[int]) -
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore:.*should not be instantiated:DeprecationWarning"
-)  # torch's compiler does
+# torch's compiler does
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_model_is_one_graph_for_all_batches(chunked: None) -> None:
     model, graphs = language_model(), []
     compiled = torch.compile(

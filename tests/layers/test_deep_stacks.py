@@ -348,9 +348,8 @@ def test_a_funnel_is_that_of_another_library_with_its_relative_positions(
             attention, position = other.attention, one.mixer.mechanism.position
             attention.r_w_bias.copy_(position.u.squeeze(1))
             attention.r_r_bias.copy_(position.v.squeeze(1))
-            in_pairs = (
-                torch.arange(8).view(2, -1).t().flatten()
-            )  # their sinusoids are all sines, then all cosines
+            # their sinusoids are all sines, then all cosines
+            in_pairs = torch.arange(8).view(2, -1).t().flatten()
             attention.r_kernel[in_pairs] = position.weight.permute(2, 0, 1)
             attention.q_head.weight.copy_(one.mixer.q.weight)
             pairs = (

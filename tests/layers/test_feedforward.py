@@ -20,9 +20,8 @@ from saccade.settings import Choice, choose
 from saccade.training.flops import counter
 
 DIM, HIDDEN = 4, 5
-ACTIVATIONS: dict[
-    str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
-] = {  # by hand, and PyTorch's
+# by hand, and PyTorch's
+ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "relu": (lambda x: x.clamp_min(0), nn.ReLU()),
     "gelu": (lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2, nn.GELU()),
     "swish": (lambda x: x / (1 + torch.exp(-x)), nn.SiLU()),
@@ -393,9 +392,8 @@ def test_with_a_threshold_a_second_choice_is_used_with_probability_gate_by_thres
     part = made("experts", count=2, top=2, threshold=0.5, capacity=1.0, bias=False).train()
     token = torch.ones(DIM).double()
     with torch.no_grad():
-        part.router.weight.copy_(
-            torch.stack([token, 0 * token]) * math.log(4) / DIM
-        )  # gates 0.8 and 0.2
+        # gates 0.8 and 0.2
+        part.router.weight.copy_(torch.stack([token, 0 * token]) * math.log(4) / DIM)
         part.inner.abs_()
     first, second = (F.relu(token @ part.inner[e]) @ part.outer[e] for e in range(2))
     found = part(token.expand(1, 2000, DIM))[0]
@@ -498,9 +496,8 @@ def test_noisy_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         best = sorted(range(4), key=lambda e: -noisy[e].item())[:2]
         total = sum(noisy[e].exp() for e in best)
         for e in range(4):
-            second = sorted(noisy[other].item() for other in range(4) if other != e)[
-                -2
-            ]  # what e must exceed to be among the two
+            # what e must exceed to be among the two
+            second = sorted(noisy[other].item() for other in range(4) if other != e)[-2]
             chances[t, e] = torch.distributions.Normal(0.0, 1.0).cdf(
                 (clean[e] - second) / spread[e]
             )
@@ -582,9 +579,8 @@ def test_experts_learn_and_balance_keeps_both_in_use() -> None:
     assert alone > 0.05, "and one linear map cannot"
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # dynamo makes one of torch itself when it meets an autograd.Function
+# dynamo makes one of torch itself when it meets an autograd.Function
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("top", [1, 2])
 def test_experts_in_training_are_one_graph_for_the_compiler(top: int) -> None:
     torch._dynamo.reset()

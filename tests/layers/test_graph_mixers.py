@@ -53,9 +53,8 @@ def test_graph_attention_is_the_papers_formula_along_edges() -> None:
         for i in range(4):
             parts = []
             for head in range(2):
-                a = torch.cat(
-                    [score.a_q[head, :, 0], score.a_k[head, :, 0]]
-                )  # the paper's one vector a over [W h_i ; W h_j]
+                # the paper's one vector a over [W h_i ; W h_j]
+                a = torch.cat([score.a_q[head, :, 0], score.a_k[head, :, 0]])
                 near = [j for j in range(4) if LINKS[i, j]]
                 e = [a @ torch.cat([h[b, i, head], h[b, j, head]]) for j in near]
                 alpha = torch.stack([one if one > 0 else 0.2 * one for one in e]).softmax(0)

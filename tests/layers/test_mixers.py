@@ -147,9 +147,8 @@ def test_a_mixer_is_its_loop(name: str, causal: bool, padded: bool) -> None:
         *([None] if not causal and not padded else []),
     ):
         found = mixer.mix(x, given, Positions.line(5, 5))
-        for b, length in enumerate(
-            lengths
-        ):  # what a kernel from the input makes of padding is nobody's business
+        # what a kernel from the input makes of padding is nobody's business
+        for b, length in enumerate(lengths):
             torch.testing.assert_close(found[b, :length], expected[b, :length])
 
 
@@ -192,9 +191,8 @@ def test_steps_with_a_cache_are_the_whole_pass_and_change_no_cache(
                 done += piece.shape[1]
                 at = Positions.line(piece.shape[1], done)
                 mixed, after = mixer.step(piece, cache, masks.causal(), at)
-                mixer.step(
-                    some(*piece.shape), cache, masks.causal(), at
-                )  # another continuation of the same cache
+                # another continuation of the same cache
+                mixer.step(some(*piece.shape), cache, masks.causal(), at)
                 again, _ = mixer.step(piece, cache, masks.causal(), at)
                 assert torch.equal(mixed, again)
                 cache = after

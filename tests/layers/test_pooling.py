@@ -19,12 +19,8 @@ from saccade.settings import Choice
 
 VOCAB, DIM = 9, 4
 each_pool = pytest.mark.parametrize("name", pools.names())
-CORPUS = [
-    [4, 5, 5, 6],
-    [4, 6, 7],
-    [4, 5],
-    [4, 6, 6],
-]  # 4 occurs in all of four texts, 5 in two, 6 in three, 7 in one
+# 4 occurs in all of four texts, 5 in two, 6 in three, 7 in one
+CORPUS = [[4, 5, 5, 6], [4, 6, 7], [4, 5], [4, 6, 6]]
 
 
 def made(name: str) -> Pool:

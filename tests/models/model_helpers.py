@@ -45,9 +45,8 @@ SOURCE, LENGTHS = (
 TARGET = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
 # How each token is spelled, for embeddings that read bytes.
 BYTES = torch.tensor(spell([str(n) * (1 + n % 3) for n in range(V)]))
-IMAGES = torch.rand(
-    3, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-)  # as many as SOURCE has rows
+# as many as SOURCE has rows
+IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def settings(family: str, **changed: Any) -> dict[str, Any]:
@@ -147,10 +146,8 @@ def tree(size: int) -> Tensor:
 
 
 MADE: dict[str, nn.Module] = {}
-NODES = (
-    GraphLabeler,
-    MeshLabeler,
-)  # kinds that read graphs and meshes: tests/tasks/test_nodes.py and test_mesh_nodes.py
+# kinds that read graphs and meshes: tests/tasks/test_nodes.py and test_mesh_nodes.py
+NODES = (GraphLabeler, MeshLabeler)
 
 
 @dataclass(frozen=True)
@@ -171,9 +168,8 @@ class Case:
     def make(self) -> Any:
         """The model in float64 and eval mode, made once: tests do not change it."""
         if str(self) not in MADE:
-            torch.manual_seed(
-                2
-            )  # with 0 or 1, scores of a model are below 0, where a ReLU learns nothing
+            # with 0 or 1, scores of a model are below 0, where a ReLU learns nothing
+            torch.manual_seed(2)
             MADE[str(self)] = shake(make(self.kind, self.family, **self.changed))
             for part in MADE[str(self)].modules():
                 if isinstance(part, ImageEncoder):
@@ -253,9 +249,8 @@ def cases() -> list[Case]:
                 strict=False,
             )
             causal = issubclass(kind, Decodable) or not getattr(build, "sees_ahead", True)
-            headless = (
-                decodes and not issubclass(kind, Decodable) and causal
-            )  # a language model without its head
+            # a language model without its head
+            headless = decodes and not issubclass(kind, Decodable) and causal
             for changed in changes(entry.make.config, used, kind, causal):
                 if not repeats(entry.make.config, kind, headless, changed, times):
                     found.append(Case(entry.name, kind, changed))
@@ -301,9 +296,8 @@ def changes(
             continue
         for entry in f.metadata["table"]:
             skip = entry.make is default(f).make or not fits(entry, kind, causal)
-            if getattr(entry.make, "absolute", False) and issubclass(
-                kind, CarryingLM
-            ):  # a state does not know where its text began
+            # a state does not know where its text began
+            if getattr(entry.make, "absolute", False) and issubclass(kind, CarryingLM):
                 skip = True
                 together = [
                     changed
@@ -320,9 +314,8 @@ def changes(
 def fits(entry: Entry[Any], kind: type[nn.Module], causal: bool) -> bool:
     """Whether a member of a slot can be in a model of a kind by itself."""
     made = entry.make
-    alone = (
-        not entry.per_batch and entry.name != "sum" and not getattr(made, "needs_sum", False)
-    )  # for kernel scores: see TOGETHER
+    # for kernel scores: see TOGETHER
+    alone = not entry.per_batch and entry.name != "sum" and not getattr(made, "needs_sum", False)
     related = getattr(made, "needs_relation", False) is True  # a stack's is a property
     spelled = getattr(made, "reads_bytes", False) and issubclass(kind, Decodable)
     if (

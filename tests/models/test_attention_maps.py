@@ -172,9 +172,8 @@ def test_grad_cam_by_hand() -> None:
     weights = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, -1.0]])
     with torch.no_grad():
         model.head.weight.copy_(torch.from_numpy(weights))
-    image = np.array(
-        [[[1.0, 0.0, 2.0]], [[0.25, 1.0, 0.5]], [[1.0, 0.0, 4.0]]]
-    )  # 3 colors of 1 × 3 pixels
+    # 3 colors of 1 × 3 pixels
+    image = np.array([[[1.0, 0.0, 2.0]], [[0.25, 1.0, 0.5]], [[1.0, 0.0, 4.0]]])
     given = torch.from_numpy(image)[None].float()
     # 1 - 0.5 + 0.5 = 1;  0 - 2 + 0 < 0;  2 - 1 + 2 = 3
     np.testing.assert_allclose(grad_cam(model, given, 0).numpy(), [[0.25, 0.0, 0.75]], atol=1e-6)

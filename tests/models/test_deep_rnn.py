@@ -202,9 +202,8 @@ def test_the_operations_of_gnmt_by_hand() -> None:
     b, n, t = 3, SOURCE.shape[1], TARGET.shape[1]
     encoder = n * 4 * H * (2 * (DIM + H) + 3 * H + 2 * H)
     decoder = t * 4 * H * ((DIM + 2 * H) + 2 * (3 * H))
-    attention = n * H * H + t * (
-        H * H + n * H + n * H
-    )  # keys once; each step its query, the products with v, and the context
+    # keys once; each step its query, the products with v, and the context
+    attention = n * H * H + t * (H * H + n * H + n * H)
     assert counted.get_total_flops() == 2 * b * (encoder + decoder + attention + t * H * V)
 
 

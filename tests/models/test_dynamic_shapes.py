@@ -13,13 +13,8 @@ from saccade.models.builder import Builder
 from saccade.models.protocols import Seq2Seq
 from saccade.training.losses import Batch, batch_loss
 
-SHAPES = [
-    (18, 8, 16),
-    (12, 16, 8),
-    (10, 24, 32),
-    (7, 40, 33),
-    (5, 64, 56),
-]  # rows, tokens read, tokens written
+# rows, tokens read, tokens written
+SHAPES = [(18, 8, 16), (12, 16, 8), (10, 24, 32), (7, 40, 33), (5, 64, 56)]
 
 
 def batch_of(rows: int, read: int, written: int, vocab: int) -> Batch:
@@ -31,9 +26,8 @@ def batch_of(rows: int, read: int, written: int, vocab: int) -> Batch:
     return Batch((source, lengths, before), target, 0, rows * written, range(rows))
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*should not be instantiated:DeprecationWarning"
-)  # PyTorch's compiler about itself
+# PyTorch's compiler about itself
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("vocab", [30, 80_000], ids=["with logits", "without"])
 def test_a_translator_is_compiled_once_for_all_shapes(
     vocab: int, monkeypatch: pytest.MonkeyPatch

@@ -152,9 +152,8 @@ def test_padding_is_invisible_in_a_source_and_every_token_is_seen(case: Case) ->
     other = SOURCE[:1].masked_fill(torch.eye(5).bool(), 8)  # one token changed in each row
     moved = model(other, LENGTHS[:1].expand(5), TARGET[:1].expand(5, -1)) - found[:1]
     seen = moved.abs().amax((1, 2)) > 1e-9
-    assert (
-        seen.any() if "normalize" in case.changed else seen.all()
-    )  # a sparse normalizer may look past a word
+    # a sparse normalizer may look past a word
+    assert seen.any() if "normalize" in case.changed else seen.all()
 
 
 @each_encoder
@@ -163,9 +162,8 @@ def test_a_position_sees_its_own_token_and_those_its_family_lets_it_see(case: Ca
     model = case.make()
     if case.family == "window-mlp":
         model.encoder.bias.fill_(10.0)  # no unit of its ReLU is at 0
-    other = torch.cat(
-        [SOURCE[:1], SOURCE[:1].masked_fill(torch.eye(5).bool(), 8)]
-    )  # one token changed in each row but the first
+    # one token changed in each row but the first
+    other = torch.cat([SOURCE[:1], SOURCE[:1].masked_fill(torch.eye(5).bool(), 8)])
     found = read(model, other, LENGTHS[:1].expand(6))
     for n in range(5):
         moved = ((found[n + 1] - found[0]).abs().amax(-1) > 1e-12).tolist()
@@ -198,9 +196,8 @@ def test_an_image_encoder_gives_a_vector_per_place_by_the_image_alone(case: Case
     assert (model(moved)[:, -1] != found[:, -1]).any(), "the last pixel reaches the last place"
     for height, width in ((size + 3, size), (size, 2 * size + 5)):
         rows, columns = model.grid(height, width)
-        if not {"mixer", "position"} & set(
-            case.changed
-        ):  # these may know a largest number of places
+        # these may know a largest number of places
+        if not {"mixer", "position"} & set(case.changed):
             assert model(torch.rand(1, 3, height, width, dtype=found.dtype)).shape == (
                 1,
                 rows * columns,
@@ -242,9 +239,8 @@ def test_the_future_is_invisible(case: Case) -> None:
 @each_decodable
 def test_cached_steps_are_the_whole_pass(case: Case) -> None:
     model, expected = case.make(), whole(case)
-    torch.testing.assert_close(
-        stepped(model, TARGET, *begin(case)), expected
-    )  # with gradients; without them: the next test
+    # with gradients; without them: the next test
+    torch.testing.assert_close(stepped(model, TARGET, *begin(case)), expected)
     if not issubclass(case.kind, Seq2Seq):
         with torch.no_grad():
             after = stepped(model, TARGET[:, 2:], TARGET[:, :2], torch.full((3,), 2))
@@ -261,9 +257,8 @@ def test_a_state_is_a_value_with_a_clock_and_rows_that_repeat_move_and_leave(cas
     assert (start.length, state.length) == (0, 2)
     first, after = model.step(TARGET[:, 2], state)
     again, _ = model.step(TARGET[:, 2], state)
-    other, _ = model.step(
-        TARGET[:, 3], state
-    )  # another continuation of the same state must not reach the first one
+    # another continuation of the same state must not reach the first one
+    other, _ = model.step(TARGET[:, 3], state)
     last, _ = model.step(TARGET[:, 3], after)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -307,9 +302,8 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     assert torch.equal(found, expected)
     pull = torch.randn(found.shape)
     if any(getattr(part, "samples", False) for part in model.modules()):
-        with (
-            collect() as left
-        ):  # the place of the largest score has no gradient, log p of a sampled one has
+        # the place of the largest score has no gradient, log p of a sampled one has
+        with collect() as left:
             found = run(model.train())
         sum(one.log_prob.square().sum() for one in left.samples).backward(retain_graph=True)
     (found * pull).sum().backward()
@@ -333,9 +327,8 @@ def test_gradients_reach_every_parameter_and_a_copy_is_a_model_of_its_own(case: 
     assert torch.equal(run(case.make()), expected), "it shares nothing with what it was copied from"
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # dynamo makes one of torch itself when it meets an autograd.Function
+# dynamo makes one of torch itself when it meets an autograd.Function
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "changed",
     [

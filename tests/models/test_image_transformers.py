@@ -242,9 +242,8 @@ def test_a_swin_is_that_of_transformers(
     assert found.shape == (2, rows * columns, 8 * 2 ** (len(depths) - 1))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     how = {"output_hidden_states": True, "output_hidden_states_before_downsampling": True}
-    _, *expected = theirs(
-        ours.normalized(images), **how
-    ).reshaped_hidden_states  # first the patches
+    # first the patches
+    _, *expected = theirs(ours.normalized(images), **how).reshaped_hidden_states
     *between, last = ours.feature_maps(images)
     assert len(between) == len(depths) - 1
     for one, other in zip(between, expected, strict=False):
@@ -270,9 +269,8 @@ def test_feature_maps_of_a_swin_are_timms(depths: list[int], window: int) -> Non
         for block, layer in zip(stage.blocks, given.blocks, strict=True):
             copy_timm_block(block, block.mixer, layer)
             block.mixer.mechanism.position.table.copy_(layer.attn.relative_position_bias_table)
-        if (
-            n
-        ):  # timm merges at the beginning of a stage, and reads the four positions in another order
+        # timm merges at the beginning of a stage, and reads the four positions in another order
+        if n:
             merge, theirs_merge = ours.encoder.stages[n - 1].merge, given.downsample
             merge.norm.load_state_dict(theirs_merge.norm.state_dict())
             merge.reduce.load_state_dict(theirs_merge.reduction.state_dict())
@@ -316,9 +314,8 @@ def test_a_cnn_is_the_resnet_of_transformers() -> None:
     expected = theirs.encoder(x, output_hidden_states=True).hidden_states[1:]
     for one, other in zip(maps_of(ours.encoder, x), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
-    published = make(
-        "cnn"
-    )  # with ten labels the 11,173,962 parameters of github.com/kuangliu/pytorch-cifar
+    # with ten labels the 11,173,962 parameters of github.com/kuangliu/pytorch-cifar
+    published = make("cnn")
     assert sum(one.numel() for one in published.parameters()) + 512 * 10 + 10 == 11_173_962
 
 
@@ -514,9 +511,8 @@ def test_attention_of_both_can_be_looked_at() -> None:
     model = make("swin", dim=8, heads=2, depths=[2], patch=2, window_size=4)
     with record(model) as seen:
         model(IMAGES)
-    weights = (
-        seen["encoder.stages.0.blocks.1.mixer"].weights().unflatten(0, (2, 4))
-    )  # 4 windows of 16 places in each image
+    # 4 windows of 16 places in each image
+    weights = seen["encoder.stages.0.blocks.1.mixer"].weights().unflatten(0, (2, 4))
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 2, 16))
     # the last of the shifted windows holds corners of the image that are no neighbors: four groups that see themselves alone
     groups = torch.tensor([2 * (n // 4 >= 2) + (n % 4 >= 2) for n in range(16)])
@@ -537,15 +533,13 @@ def test_weights_within_windows_become_weights_between_all_positions() -> None:
         look = seen[name].calls[0]
         found = look.positions.spread(look.weights(), shifted)
         assert found.shape == (2, 2, 35, 35)
-        at = [
-            ((n // 7 + 2 * shifted) // 3, (n % 7 + 2 * shifted) // 3) for n in range(35)
-        ]  # shifted by one, windows begin at −2, 1, 4 …
+        # shifted by one, windows begin at −2, 1, 4 …
+        at = [((n // 7 + 2 * shifted) // 3, (n % 7 + 2 * shifted) // 3) for n in range(35)]
         same = torch.tensor([[one == other for other in at] for one in at])
         assert ((found > 0) == same).all()
         assert (found.sum(-1) < 1 + 1e-5).all()
-        torch.testing.assert_close(
-            found.sum(-1)[:, :, 8], torch.ones(2, 2)
-        )  # its window has no padding in either block
+        # its window has no padding in either block
+        torch.testing.assert_close(found.sum(-1)[:, :, 8], torch.ones(2, 2))
 
 
 @pytest.mark.parametrize("family", ["swin", "cnn", "group-cnn"])

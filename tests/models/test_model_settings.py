@@ -111,10 +111,11 @@ def test_the_same_settings_have_an_effect_where_something_reads_them() -> None:
                 "norm": "rms",
             },
         ),
+        # cross-attention has them
         (
             Seq2Seq,
             {"family": "transformer", "mixer": "light-convolution", "kv_heads": 2, "score": "dot"},
-        ),  # cross-attention has them
+        ),
         (Seq2Seq, {"family": "transformer", "shared": True, "tied": False, "head": "mixture"}),
     ):
         assert set(values) <= set(complete(values, sketch(kind)))
@@ -325,11 +326,7 @@ def test_a_mixer_replaces_self_attention_alone() -> None:
 @pytest.mark.parametrize(
     ("family", "kind", "sentence"),
     [
-        (
-            "bag",
-            Seq2Seq,
-            "model.family is 'bag', which is not an encoder–decoder; choose one of: ",
-        ),
+        ("bag", Seq2Seq, "model.family is 'bag', which is not an encoder–decoder; choose one of: "),
         (
             "luong",
             Encoder,
@@ -444,7 +441,6 @@ def test_sizes_beyond_this_machine_are_refused_before_they_are_made() -> None:
 
 
 def test_large_models_that_fit_are_built() -> None:
-    model = Builder({"family": "bag", "dim": 12000}).make(
-        Encoder, 2
-    )  # large enough to be measured first
+    # large enough to be measured first
+    model = Builder({"family": "bag", "dim": 12000}).make(Encoder, 2)
     assert model.embedding.tokens.weight.device.type == "cpu"

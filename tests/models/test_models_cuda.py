@@ -17,9 +17,8 @@ from saccade.models.builder import Builder
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"),
-    pytest.mark.filterwarnings(
-        "ignore::DeprecationWarning", "ignore::UserWarning"
-    ),  # the compiler's, once per process
+    # the compiler's, once per process
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 ENCODERS = [entry.name for entry in models.table if entry.make.build(Encoder) is not None]
 
@@ -33,9 +32,8 @@ def test_dropped_weights_under_cudnn(cell: str, monkeypatch: pytest.MonkeyPatch)
         F, "dropout", lambda weight, share: weight * keep.to(weight.device) / (1 - share)
     )
     found, expected = there(x.cuda())[0], here(x)[0]
-    torch.testing.assert_close(
-        found.cpu(), expected, rtol=2e-2, atol=2e-3
-    )  # cuDNN multiplies in TF32
+    # cuDNN multiplies in TF32
+    torch.testing.assert_close(found.cpu(), expected, rtol=2e-2, atol=2e-3)
     found.square().sum().backward()
     expected.square().sum().backward()
     for one, other in zip(there.parameters(), here.parameters(), strict=True):

@@ -115,9 +115,8 @@ PAIRS = [
     (score.name, normalize)
     for score in scores.table
     for normalize in normalizers.table.names()
-    if not normalizers.table[
-        normalize
-    ].samples  # by an estimator, not by a gradient: test_hard_learning.py
+    # by an estimator, not by a gradient: test_hard_learning.py
+    if not normalizers.table[normalize].samples
     if (score.make.kernel if normalize == "sum" else not score.make.needs_sum)
 ]
 

@@ -202,9 +202,8 @@ def test_the_defaults_are_the_papers_model() -> None:
     gates = sum(
         4 * there * (here + there + 2) for here, there in ((400, 1150), (1150, 1150), (1150, 400))
     )
-    assert (
-        sum(parameter.numel() for parameter in model.parameters()) == gates + 33278 * 400 + 33278
-    )  # 33.6 million
+    # 33.6 million
+    assert sum(parameter.numel() for parameter in model.parameters()) == gates + 33278 * 400 + 33278
 
 
 def test_mistakes_are_answered_with_sentences() -> None:

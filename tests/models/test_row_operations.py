@@ -126,9 +126,8 @@ def test_evolved_blocks(device: str, head_width: int | None) -> None:
 def test_additive_scores(device: str, heads: int) -> None:
     """W₁ q and W₂ k in each head, and the product with v instead of q kᵀ: for one head it is one of a matrix and a vector."""
     width = D // heads
-    tokens = (
-        2 * N + 2 * M + (M + N)
-    )  # queries and keys of the encoder, of the decoder, and between them
+    # queries and keys of the encoder, of the decoder, and between them
+    tokens = 2 * N + 2 * M + (M + N)
     projections = tokens * heads * width * width
     pairs = (N * N + M * M + M * N) * D  # tanh(…) times v
     rest = L * (ENCODER + DECODER - pairs + projections) + HEAD

@@ -182,10 +182,7 @@ def test_the_parts_of_rows_have_the_sizes_of_the_authors_configuration() -> None
     assert (
         dynamic["encoder.0.feedforward.inner.weight"],
         light["encoder.0.feedforward.inner.weight"],
-    ) == (
-        (512, 768),
-        (3072, 768),
-    )
+    ) == ((512, 768), (3072, 768))
     assert light["decoder.3.mixer.kernel"] == (768, 9)
     assert dynamic["source.position.vectors"] == light["source.position.vectors"] == (512, 768)
     for row, width in (("mixture-of-experts", 1536), ("switch", 3072)):
@@ -200,12 +197,7 @@ def test_the_parts_of_rows_have_the_sizes_of_the_authors_configuration() -> None
     universal = shapes("universal")
     assert {
         name.split(".")[1] for name in universal if name.startswith(("encoder", "decoder"))
-    } == {
-        "0",
-        "norm",
-        "positions",
-        "times",
-    }
+    } == {"0", "norm", "positions", "times"}
     assert universal["decoder.times"] == (24, 768)
     assert universal["encoder.0.around_feedforward.candidate.weight"] == (768, 1536)
     assert universal["head.weight"] == (32_128, 768)

@@ -131,9 +131,8 @@ def test_a_tied_head_shares_the_targets_vectors() -> None:
     before = [model(SOURCE, LENGTHS, TARGET) for model in (tied, untied)]
     with torch.no_grad():
         for model in (tied, untied):
-            model.target.tokens.weight[12] += torch.randn(
-                8
-            )  # 12 is read at the last position of the last row alone
+            # 12 is read at the last position of the last row alone
+            model.target.tokens.weight[12] += torch.randn(8)
     tied_changed, untied_changed = (
         (model(SOURCE, LENGTHS, TARGET) - was)[:2]
         for model, was in zip((tied, untied), before, strict=True)
@@ -273,9 +272,8 @@ PAIRS = [
     (score.name, normalize)
     for score in scores.table
     for normalize in normalizers.table.names()
-    if not normalizers.table[
-        normalize
-    ].samples  # by an estimator, not by a gradient: test_hard_learning.py
+    # by an estimator, not by a gradient: test_hard_learning.py
+    if not normalizers.table[normalize].samples
     if (score.make.kernel if normalize == "sum" else not score.make.needs_sum)
 ]
 

@@ -106,9 +106,8 @@ def test_parameters_and_operations_are_those_of_the_formula() -> None:
     with counter() as found, torch.no_grad():
         model.forward_from(tokens, state)
     projections = 2 * batch * (2 * size + 2 * keys) * d * d
-    pairs = (
-        2 * batch * size * keys * (2 * d + h * d)
-    )  # scores and values; for each head a position of all d numbers
+    # scores and values; for each head a position of all d numbers
+    pairs = 2 * batch * size * keys * (2 * d + h * d)
     rest = 2 * batch * size * (d * d + 2 * d * f)  # W, and the feed-forward part
     assert (
         found.get_total_flops()

@@ -56,10 +56,8 @@ def slow(model: TwoStream, tokens: Tensor, order: Tensor, asked: int) -> Tensor:
 
 
 def test_who_sees_whom_by_hand() -> None:
-    order, at = (
-        torch.tensor([[1, 0, 2]]),
-        torch.tensor([[0, 1]]),
-    )  # first the second position, then the first, then the third
+    # first the second position, then the first, then the third
+    order, at = (torch.tensor([[1, 0, 2]]), torch.tensor([[0, 1]]))
     found = two_streams(torch.tensor([3]), order, at).dense(1, 1, 5, 5)[0, 0].int().tolist()
     assert found == [
         [1, 1, 0, 0, 0],

@@ -300,9 +300,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
         copy_checkout(ROOT, folder)
-        prints = {
-            one: one.fingerprint(folder) for one in every
-        }  # of the copy: the checkout may change meanwhile
+        # of the copy: the checkout may change meanwhile
+        prints = {one: one.fingerprint(folder) for one in every}
         waiting = [
             one
             for one in every

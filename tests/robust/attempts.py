@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 SECONDS, MEGABYTES = 10, 200  # the limits of one attempt; the memory is above the size of the files
-ROOM = (
-    6 * 2**30
-)  # bytes of addresses that an attempt may take before it is stopped for the machine's sake
+# bytes of addresses that an attempt may take before it is stopped for the machine's sake
+ROOM = 6 * 2**30
 HARMLESS = ("/proc/", "/sys/", "/dev/null", "/dev/urandom", "/etc/localtime", "/usr/share/zoneinfo")
 
 
@@ -154,9 +153,8 @@ def serve() -> None:
     from saccade.views import selection, terminal  # noqa: F401
 
     cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]
-    with contextlib.redirect_stderr(
-        io.StringIO()
-    ):  # the first call of a command imports what later ones need
+    # the first call of a command imports what later ones need
+    with contextlib.redirect_stderr(io.StringIO()):
         cli.run(["translate", "/nowhere", "x"])
     for line in sys.stdin:
         words, (read, write) = json.loads(line), os.pipe()

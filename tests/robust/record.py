@@ -24,9 +24,8 @@ def record(name: str, tried: int, failed: int, details: Any = None) -> None:
             "failed": failed,
             **({} if details is None else {"details": details}),
         }
-        with open(
-            path, "a", encoding="utf-8"
-        ) as file:  # one write of one line: workers may append at the same time
+        # one write of one line: workers may append at the same time
+        with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
 

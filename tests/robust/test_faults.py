@@ -8,11 +8,8 @@ import faults
 import pytest
 from record import record
 
-EVERY = {
-    "train": 3,
-    "average": 1,
-    "convert": 1,
-}  # each third call of a training, in the time there is
+# each third call of a training, in the time there is
+EVERY = {"train": 3, "average": 1, "convert": 1}
 
 
 @pytest.fixture(scope="session")

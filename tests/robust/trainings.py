@@ -229,9 +229,8 @@ def attack(case: str, happening: str, kills: int, root: Path, seed: int = 0) -> 
     """One whole training, then others that are ended again and again until `kills` of them were; what failed, in words."""
     settings, number = HAPPENINGS[happening]
     made, chance = changed(cases()[case], settings), random.Random(f"{case} {happening} {seed}")
-    api.fit(
-        changed(made, {"updates": 1}), root / "warm", watcher=Watcher()
-    )  # what is imported now need not be in every process
+    # what is imported now need not be in every process
+    api.fit(changed(made, {"updates": 1}), root / "warm", watcher=Watcher())
     began = time.monotonic()
     assert wait_for(start(made, root / "whole")) == 0
     length, whole = time.monotonic() - began, left(root / "whole")

@@ -39,10 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "smoothing": 0.0,
         "evaluate_every": 80,
     }
-    language = {
-        "task": "language-modelling",
-        "language": {"block": 8},
-    }
+    language = {"task": "language-modelling", "language": {"block": 8}}
     recipes: dict[str, dict[str, Any]] = {
         "en-fr": tiny_recipe(
             **book, model={"family": "transformer", **SMALL, "dim": 32}, training=learn

@@ -249,10 +249,7 @@ def test_an_image_is_read_beside_json(how: str) -> None:
         assert {
             **found,
             "image": text.encode() if isinstance(found["image"], str) else found["image"],
-        } == {
-            **more,
-            "image": text.encode() if how == "twice" else data,
-        }
+        } == {**more, "image": text.encode() if how == "twice" else data}
     with pytest.raises(Refused, match="expected at most 10 bytes beside an image"):
         parsed(sent.encode(), "application/json", 10)
 

@@ -96,9 +96,8 @@ def test_its_commands_run_with_nowhere_to_write(models: Path, tmp_path: Path) ->
             assert json.loads(process.stdout.readline())["url"] == f"http://0.0.0.0:{port}"
             check = json.loads(found["HEALTHCHECK"][0].partition("CMD ")[2].replace("8080", port))
             end = time.monotonic() + 300
-            while subprocess.run(
-                check, capture_output=True, **how
-            ).returncode:  # it asks again, as a container's does
+            # it asks again, as a container's does
+            while subprocess.run(check, capture_output=True, **how).returncode:
                 assert time.monotonic() < end
         finally:
             process.terminate()

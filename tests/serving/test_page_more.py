@@ -177,9 +177,8 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_alone(models: Path, browser: An
         assert KEY not in page.evaluate("() => JSON.stringify(localStorage)") + page.url
         page.reload()
         ready(page)
-        watched.complaints = [
-            one for one in watched.complaints if "401" not in one
-        ]  # the browser tells of these
+        # the browser tells of these
+        watched.complaints = [one for one in watched.complaints if "401" not in one]
         watched.check()
 
 

@@ -533,9 +533,8 @@ def test_a_foreign_program_finds_nothing_wrong(models: Path, tmp_path: Path) -> 
     """Schemathesis asks what /openapi.json describes, and what it forbids."""
     pytest.importorskip("schemathesis")
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,positive_data_acceptance"
-    settings = (
-        tmp_path / "schemathesis.toml"
-    )  # 422: the request is as described, and the model cannot answer it
+    # 422: the request is as described, and the model cannot answer it
+    settings = tmp_path / "schemathesis.toml"
     settings.write_text(
         '[checks.positive_data_acceptance]\nexpected-statuses = ["2xx", "404", "422", "429", "5xx"]\n'
     )

@@ -222,9 +222,8 @@ def test_bytes_of_unread_answers_are_not_held_without_end(monkeypatch: pytest.Mo
                 "headers": [(b"content-length", b"700000")],
             }
         )
-        await send(
-            {"type": "http.response.body", "body": b"x" * 700_000}
-        )  # the largest answers are about as long
+        # the largest answers are about as long
+        await send({"type": "http.response.body", "body": b"x" * 700_000})
         ended.append(True)
 
     async def work(loop: Any, port: int, connections: set[Any]) -> None:

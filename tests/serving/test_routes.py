@@ -237,9 +237,8 @@ def test_a_changed_folder_is_loaded_beside_the_old_one(
 
         watching = asyncio.create_task(service.watch(0.05))
         assert await text() == before
-        (tmp_path / "here" / "manifest.json").write_text(
-            "{}"
-        )  # a copy that is not whole yet: the old model stays
+        # a copy that is not whole yet: the old model stays
+        (tmp_path / "here" / "manifest.json").write_text("{}")
         await asyncio.sleep(0.3)
         assert await text() == before
         put("gru")

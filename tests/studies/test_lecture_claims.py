@@ -83,12 +83,10 @@ def test_each_barrier_lacks_one_part(tmp_path: Path) -> None:
     study: Any = STUDIES["barriers"]("tiny", tmp_path)
     whole = parameters(study.model("whole"), 50, 60)
     d, h = 32, 64
-    assert whole - parameters(study.model("no-mlp"), 50, 60) == 2 * (
-        d * h + h + h * d + d + 2 * d
-    )  # two MLPs and their norms
-    assert (
-        whole - parameters(study.model("no-norm"), 50, 60) == 2 * d * 7
-    )  # two in the encoder, three in the decoder, two at the ends
+    # two MLPs and their norms
+    assert whole - parameters(study.model("no-mlp"), 50, 60) == 2 * (d * h + h + h * d + d + 2 * d)
+    # two in the encoder, three in the decoder, two at the ends
+    assert whole - parameters(study.model("no-norm"), 50, 60) == 2 * d * 7
     assert (
         parameters(study.model("no-residual"), 50, 60)
         == parameters(study.model("no-position"), 50, 60)

@@ -388,9 +388,8 @@ def tiny_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from saccade.studies.tables import narang
 
     monkeypatch.setitem(narang.UPDATES, "tiny", {"loss": 2, "sst2": 2, "bleu": 2})
-    monkeypatch.setattr(
-        forecast, "measure", lambda *_: Cost(1, 1e6, 1e-3, 2, slowest=1e-3)
-    )  # the real one takes seconds
+    # the real one takes seconds
+    monkeypatch.setattr(forecast, "measure", lambda *_: Cost(1, 1e6, 1e-3, 2, slowest=1e-3))
 
 
 @pytest.mark.slow

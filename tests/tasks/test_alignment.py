@@ -57,10 +57,8 @@ def test_the_error_rate_counts_over_all_sentences_and_no_links_twice() -> None:
 def test_the_diagonal_links_words_at_the_same_share_of_both_sentences() -> None:
     assert diagonal_links(3, 3) == [(0, 0), (1, 1), (2, 2)]
     assert diagonal_links(2, 4) == [(0, 0), (0, 1), (1, 2), (1, 3)]
-    assert diagonal_links(5, 2) == [
-        (1, 0),
-        (3, 1),
-    ]  # the middles of the halves, 1.25 and 3.75, lie in words 1 and 3
+    # the middles of the halves, 1.25 and 3.75, lie in words 1 and 3
+    assert diagonal_links(5, 2) == [(1, 0), (3, 1)]
     assert diagonal_links(4, 0) == []
 
 
@@ -86,9 +84,8 @@ def test_a_source_word_sums_its_pieces_and_a_target_word_averages_its_rows() -> 
             [0.25, 0.25, 0.25, 0.25],  # <eos>
         ]
     )
-    found = word_weights(
-        weights, rows=[0, 1, 1], columns=[0, 0, 1]
-    )  # source pieces 0 and 1 are one word; the last column is <eos>
+    # source pieces 0 and 1 are one word; the last column is <eos>
+    found = word_weights(weights, rows=[0, 1, 1], columns=[0, 0, 1])
     np.testing.assert_allclose(found, [[0.3, 0.7], [0.5, 0.45]])
 
 

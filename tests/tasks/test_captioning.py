@@ -150,9 +150,8 @@ def test_cider_d_by_hand() -> None:
     found = CaptionScores(outputs, references)
     # 1-grams: red, dog (a: weight 0); 2-grams: a-red, red-dog; 3-grams: a-red-dog; no 4-grams
     same = (1 + 1 + 1 + 0) / 4
-    shorter = (
-        (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))
-    )  # dog of red, dog; a-dog is not in the output
+    # dog of red, dog; a-dog is not in the output
+    shorter = (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))
     other = (1 / math.sqrt(2) + 0 + 0 + 0) / 4 * math.exp(-1 / (2 * 6**2))  # cat of black, cat
     assert found.cider[:, 0] == pytest.approx([10 * (same + shorter) / 2, 10 * other])
     assert found.metrics()["cider"] == pytest.approx(
@@ -326,9 +325,8 @@ def test_a_box_moves_with_its_picture() -> None:
 def test_pointing_counts_the_words_that_the_model_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     system = api.build(recipe(data={"image_size": 20}))
     caption, words = "a small red circle", system.task.text
-    example = Captioned(
-        Blank(), (caption,), 1, (Named((1, 2, 3), (10, 0, 20, 20)),)
-    )  # 20 × 40 is cut to x = 10 … 30
+    # 20 × 40 is cut to x = 10 … 30
+    example = Captioned(Blank(), (caption,), 1, (Named((1, 2, 3), (10, 0, 20, 20)),))
     encoded = words.encode(caption)
     weights = np.zeros((4, 2, 2))
     weights[[0, 2, 3], 0, 0] = 1.0  # on the object, which fills the left half

@@ -658,11 +658,7 @@ def test_what_any_model_of_language_looks_at_is_shown(
         assert found.source.count("<mask>") == (1 if objective == "denoising" else count)
         assert [
             token for token in found.source if token not in ("<mask>", "<query>", "<bos>", "<unk>")
-        ][:3] in (
-            ["the", "cat", "saw"],
-            ["the", "saw", "the"],
-            ["t", "h", "e"],
-        )
+        ][:3] in (["the", "cat", "saw"], ["the", "saw", "the"], ["t", "h", "e"])
         names = {site.name for site in found.sites}
         assert names == ({"encoder.0.mixer"} if family != "transformer" else names)
         assert objective != "denoising" or found.sites[0].name == "decoder.0.cross"

@@ -40,7 +40,7 @@ TRAIN = [
 
 def test_code_is_split_as_the_baseline_of_conala_splits_it() -> None:
     assert code_tokens("""myList.sort_by(key='a1')  # "x" """) == [
-        *("my", "List", ".", "sort_by", "(", "key", "=", "`", "a1", "`", ")", "#", "`", "x", "`"),
+        *("my", "List", ".", "sort_by", "(", "key", "=", "`", "a1", "`", ")", "#", "`", "x", "`")
     ]
 
 
@@ -122,10 +122,8 @@ def test_controls_of_parses_know_words_alone() -> None:
 
 
 def test_the_lead_is_as_long_as_targets_are() -> None:
-    train = [
-        Pair("a b c d", "x y"),
-        Pair("a b c d", "x y z"),
-    ]  # 2.5 words, rounded to an even number
+    # 2.5 words, rounded to an even number
+    train = [Pair("a b c d", "x y"), Pair("a b c d", "x y z")]
     assert chosen("rouge")[0].controls(train, [Pair("one two three four", "…")])["lead"] == [
         "one two"
     ]

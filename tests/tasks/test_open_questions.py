@@ -164,9 +164,8 @@ def test_controls_lack_the_picture_or_the_question() -> None:
         "nothing was learned"
     )
 
-    class Perfect(
-        OpenQuestions
-    ):  # right about what it is given, so that the controls are what chance leaves
+    # right about what it is given, so that the controls are what chance leaves
+    class Perfect(OpenQuestions):
         def outputs(
             self, model: Any, given: Any, *more: Any, **search: Any
         ) -> tuple[list[str], int]:

@@ -131,9 +131,8 @@ def test_controls_by_hand(file: Path) -> None:
     pairs = [Pair("a", "a b c d", 1), Pair("x y z w", "x y z w", 2), Pair("b", "a b c d", 3)]
     found = system.task.score(["a b c d", "x y z v", "a b c d"], pairs)
     assert found["exact"] == pytest.approx(200 / 3)
-    assert found["exact_other_text"] == pytest.approx(
-        100 / 3
-    )  # the last is compared with the first output
+    # the last is compared with the first output
+    assert found["exact_other_text"] == pytest.approx(100 / 3)
     assert found["exact_noisy"] == pytest.approx(100 / 3)
     assert found["bleu"] > found["bleu_other_text"] > 0
     assert "exact_noisy" not in api.prepared(recipe(file))[0].task.score(["a"] * 3, pairs)

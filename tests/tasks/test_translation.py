@@ -382,11 +382,8 @@ def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
         ("the Zanzibar cat", [0, 1], "le Zanzibar"),
         ("the cat Quito", [0, 2], "le Quito"),
         ("the  cat\tQuito", [0, 2], "le Quito"),
-        (
-            "cat here",
-            [0, 2],
-            "le here",
-        ),  # looks at <eos>, which is no word: of the words, the last is looked at most
+        # looks at <eos>, which is no word: of the words, the last is looked at most
+        ("cat here", [0, 2], "le here"),
     ):
         [(_, one)] = words.translate(Looking([le, unk], looks), [text], searcher())
         assert one.text == expected

@@ -142,9 +142,8 @@ class BreakAt(Watcher):
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr(
-        "os.fsync", lambda handle: None
-    )  # no machine dies here, and hundreds of checkpoints are written
+    # no machine dies here, and hundreds of checkpoints are written
+    monkeypatch.setattr("os.fsync", lambda handle: None)
     return Stage(tmp_path)
 
 

@@ -101,9 +101,8 @@ def test_a_run_that_dies_at_any_update_resumes_bit_for_bit(
         with pytest.raises(Exception, match="the process dies"):
             fit(name, break_at(update), **settings)
         fit(name, **settings)
-        if (
-            settings.get("checkpoint") == "sharded"
-        ):  # its tensors are compared as a whole checkpoint, one update later
+        # its tensors are compared as a whole checkpoint, one update later
+        if settings.get("checkpoint") == "sharded":
             fit(name, **{**settings, "updates": UPDATES + 1, "checkpoint": "whole"})
         assert same(tmp_path / "whole", tmp_path / name), f"after {update}"
 

@@ -187,9 +187,8 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path) -> No
     folder, model = RunFolder(tmp_path, {}), transformer()
     folder.save_last("whole", Ranks(), model, moved(model), Progress(update=2), {})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (1000, before[1])
-    )  # Python ignores the signal that comes with it
+    # Python ignores the signal that comes with it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(
             SaccadeError, match=r"cannot write .*last: .*File too large; choose another path"

@@ -132,9 +132,8 @@ def test_labels_of_whole_rows_have_costs_too() -> None:
 @pytest.mark.parametrize(
     "backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
 )
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # torch.compile makes an autograd function in a way that torch deprecates
+# torch.compile makes an autograd function in a way that torch deprecates
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_costs_leave_a_compiled_model(backend: str) -> None:
     model, batch = Costly(KINDS), example()
     compiled = torch.compile(model, backend=backend)
@@ -196,6 +195,5 @@ def test_two_ranks_with_costs_train_as_one(
         )
     ended = launcher(tmp_path / "run", f"training.parallel={parallel}", prank="costs")
     assert ended.codes == [0, 0], ended.err
-    assert_same(
-        alone, tmp_path / "run", atol=2e-5
-    )  # the costs are large, and Adam divides by small gradients
+    # the costs are large, and Adam divides by small gradients
+    assert_same(alone, tmp_path / "run", atol=2e-5)

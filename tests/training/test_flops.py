@@ -105,9 +105,8 @@ def test_linear_attention_by_hand(causal: bool) -> None:
     mechanism = Mechanism(scores.table["elu-kernel"](), normalizers.table["sum"]())
     with counter() as counted:
         attend(q, k, v, mechanism, masks.causal() if causal else None, backend="linear")
-    states = (
-        2 * B * heads * width * (width + 1)
-    )  # φ(k) vᵀ of one key, or φ(q) times their sum; the sum of weights is one column more
+    # φ(k) vᵀ of one key, or φ(q) times their sum; the sum of weights is one column more
+    states = 2 * B * heads * width * (width + 1)
     if causal:  # two chunks of 64, the second filled up: each by itself, a sum of keys for what is before the second, and all queries
         inside = 2 * (2 * B * heads * 64 * 64 * (2 * width + 1))
         assert counted.get_total_flops() == (64 + 2 * 64) * states + inside

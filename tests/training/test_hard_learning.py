@@ -371,9 +371,8 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted_baseline_and_all(
     )
     assert whole.keys() == parts.keys()
     changed = [name for name in whole if not torch.equal(whole[name], parts[name])]
-    if (
-        values["training"].get("schedule") is None
-    ):  # the default schedule does not depend on the number of updates
+    # the default schedule does not depend on the number of updates
+    if values["training"].get("schedule") is None:
         assert changed == []
 
 
@@ -461,19 +460,13 @@ def test_one_word_in_a_recipe_makes_any_task_learn_by_it(task: str) -> None:
     assert all(one is not None and one.any() for one in asks.values())
 
 
-BLIND = {
-    "name": "hard",
-    "reward": 0.0,
-    "entropy": 0.0,
-    "soft": 0.0,
-    "warmup": 0,
-}  # looks anywhere, and never learns where
+# looks anywhere, and never learns where
+BLIND = {"name": "hard", "reward": 0.0, "entropy": 0.0, "soft": 0.0, "warmup": 0}
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # dynamo makes one of torch itself when it meets an autograd.Function
+# dynamo makes one of torch itself when it meets an autograd.Function
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_model_leaves_its_samples_too() -> None:
     model = built("transformer", normalize={**PLAIN, "soft": 1e-6})
     torch._dynamo.reset()

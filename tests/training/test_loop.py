@@ -163,9 +163,8 @@ def test_a_nan_loss_names_update_lines_and_the_way_out(stage: Any, toy: Callable
     stage.training("whole").run()
     bad = toy(poison=107)
     bad.poison = 0
-    at = next(
-        n for n, plan in enumerate(bad.epoch(1)) if 7 in plan
-    )  # in the second epoch, so that a checkpoint is there
+    # in the second epoch, so that a checkpoint is there
+    at = next(n for n, plan in enumerate(bad.epoch(1)) if 7 in plan)
 
     class Poison(Watcher):
         def update(self, now: Progress, row: dict[str, float]) -> None:
@@ -208,9 +207,8 @@ def test_a_gradient_that_is_not_finite_is_caught_before_anything_is_saved(
     plain = task.loss
     training = stage.training("run", task, checkpoint_every=1)
     weight = training.model[-1].weight
-    task.loss = lambda model, batch: (
-        plain(model, batch) + (weight - weight).sum().sqrt()
-    )  # 0, with a gradient of ∞ − ∞
+    # 0, with a gradient of ∞ − ∞
+    task.loss = lambda model, batch: plain(model, batch) + (weight - weight).sum().sqrt()
     with pytest.raises(
         SaccadeError,
         match=r"the loss or its gradient became nan at update 1, on a batch of lines 100, 101, .*, 112;",

@@ -24,9 +24,8 @@ from saccade.training.losses import Batch, batch_loss, token_loss
 @pytest.mark.parametrize("warmup", [1, 4, 100])
 def test_inverse_sqrt_is_the_paper_s_rate_over_its_peak(warmup: int) -> None:
     for update in (1, 2, 3, 4, 5, 99, 100, 101, 5000):
-        paper = min(
-            update**-0.5, update * warmup**-1.5
-        )  # Vaswani et al. 2017, eq. 3, without dim^-0.5
+        # Vaswani et al. 2017, eq. 3, without dim^-0.5
+        paper = min(update**-0.5, update * warmup**-1.5)
         assert schedules.inverse_sqrt(update, warmup, 9999) == pytest.approx(paper / warmup**-0.5)
 
 
@@ -230,9 +229,8 @@ def test_bf16_autocast_trains_nearly_alike_and_keeps_float32_parameters(stage: A
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning"
-)  # inductor uses parts of torch that torch calls deprecated
+# inductor uses parts of torch that torch calls deprecated
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_model_trains_alike_and_is_saved_under_its_own_names(
     stage: Any, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

@@ -110,9 +110,8 @@ def test_labels_stand_on_what_was_learned_on_plain_text(
         assert value.shape[1:] == other.shape[1:]
         checked += 1
     assert checked == len(body) > 3
-    for name, value in learned(
-        made.model
-    ).items():  # the head and the pool are the task's own, drawn by the seed
+    # the head and the pool are the task's own, drawn by the seed
+    for name, value in learned(made.model).items():
         if not name.startswith("body."):
             assert torch.equal(value, learned(fresh)[name]), name
 

@@ -135,10 +135,8 @@ def test_no_number_is_read_in_forward_and_backward(
     model, work = work_of(made(name))
     batch = work.batch(work.epoch(0)[0])
     work.loss(model.train(), batch)  # the first batch of a shape is never captured
-    for name in (
-        "is_initialized",
-        "is_current_stream_capturing",
-    ):  # what the core asks before it reads a number
+    # what the core asks before it reads a number
+    for name in ("is_initialized", "is_current_stream_capturing"):
         monkeypatch.setattr(torch.cuda, name, lambda: True)
     with NothingRead():
         work.loss(model.train(), batch).backward()
@@ -304,9 +302,8 @@ def test_what_a_capture_left_half_way_is_forgotten(
 ) -> None:
     def fail(self: CapturedUpdate, batch: Any, forward: Any) -> Captured:
         for parameter in training.model.parameters():
-            parameter.grad = torch.full_like(
-                parameter, 1e3
-            )  # what a backward that broke off has reached
+            # what a backward that broke off has reached
+            parameter.grad = torch.full_like(parameter, 1e3)
         raise RuntimeError("no")
 
     ends = []

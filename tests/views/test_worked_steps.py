@@ -148,12 +148,8 @@ def test_what_cannot_be_followed_is_refused(tokens: list[str], sentence: str) ->
     assert error_of(lambda: worked_sentence(tokens)) == sentence
 
 
-ONE_HOT = {
-    "This": 3,
-    "is": 1,
-    "a": 2,
-    "cat": 4,
-}  # the lectures' vectors have their 1 at this number
+# the lectures' vectors have their 1 at this number
+ONE_HOT = {"This": 3, "is": 1, "a": 2, "cat": 4}
 
 
 def test_one_column_each_is_the_lectures_scalar_algebra() -> None:
@@ -172,12 +168,8 @@ def test_one_column_each_is_the_lectures_scalar_algebra() -> None:
     assert (q, k, v) == ([2, 1, 0, 1], [0, 1, 0, 2], [3, 2, 1, 4])
     assert worked.scores.tolist() == [[qi * kj for kj in k] for qi in q]
     total = 1 + math.exp(2) + 1 + math.exp(4)
-    first = [
-        1 / total,
-        math.exp(2) / total,
-        1 / total,
-        math.exp(4) / total,
-    ]  # α′ of "This": scores 0 2 0 4
+    # α′ of "This": scores 0 2 0 4
+    first = [1 / total, math.exp(2) / total, 1 / total, math.exp(4) / total]
     np.testing.assert_allclose(worked.weights[0], first, rtol=1e-15)
     b = sum(weight * value for weight, value in zip(first, v, strict=True))
     np.testing.assert_allclose(worked.outputs[0], [b], rtol=1e-15)

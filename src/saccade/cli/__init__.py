@@ -152,9 +152,8 @@ def run(words: list[str]) -> int:
         if words[:1] not in (["train"], ["compare"], ["demo"]) and rank() > 0:
             return 0  # torchrun starts several processes, and only training needs all of them
         code = int(app(words, standalone_mode=False, prog_name="saccade") or 0)
-        return (
-            complain("stopped", code) if code == 130 else code
-        )  # typer makes a code of Ctrl-C, and prints nothing
+        # typer makes a code of Ctrl-C, and prints nothing
+        return complain("stopped", code) if code == 130 else code
     except (SaccadeError, Stopped) as error:
         code, text = getattr(error, "code", 2), getattr(error, "shell", str(error))
         if "WORLD_SIZE" in os.environ:  # of several processes under torchrun one prints

@@ -45,9 +45,8 @@ def answer(
         wrong = "no image was given" if image is None else "both an image and --input were given"
         raise SaccadeError(f"{wrong}; give an image and a question, or --input FILE")
     system = load(model, device)
-    system.require(
-        ANSWERING, "answer a question about a picture"
-    )  # a mistake is reported before anything else
+    # a mistake is reported before anything else
+    system.require(ANSWERING, "answer a question about a picture")
     if image is None:
         where = str(input_file)  # its images are beside it, wherever those of the training data are
         asked = [

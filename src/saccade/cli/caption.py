@@ -60,9 +60,8 @@ def caption(
         )
     search = api.searcher(beam, length_penalty, sample={**sample, "seed": seed} if sample else None)
     system = load(model, device)
-    system.require(
-        Captioning, "describe a picture"
-    )  # a mistake is reported before anything is read
+    # a mistake is reported before anything is read
+    system.require(Captioning, "describe a picture")
     pictures, alone = find_pictures(system, image, data, "describe")
     print_captions(system, pictures, alone, search, max_length, json_)
 

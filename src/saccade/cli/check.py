@@ -6,10 +6,7 @@ import typer
 
 from ..errors import SaccadeError
 from .common_options import Json, flag
-from .shared import (
-    note,
-    report,
-)
+from .shared import note, report
 
 WRITE = "Write a copy without bad examples: a .tsv or .jsonl file, two files clean.en,clean.fr, or .txt for text."
 LONGEST = "With --write: the most words per side (characters without spaces). [default: 200 for pairs and tags]"

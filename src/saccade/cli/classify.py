@@ -111,9 +111,8 @@ def print_labels(
         if effect
         else {}
     )
-    for (
-        line
-    ) in lines:  # line n of the output belongs to line n of the input, also where that is empty
+    # line n of the output belongs to line n of the input, also where that is empty
+    for line in lines:
         one = found.get(line)
         if one is None:
             report(json_, {"text": line, "label": None}, "")

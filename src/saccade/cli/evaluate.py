@@ -23,14 +23,7 @@ from .common_options import (
     flag,
 )
 from .report import check_picture, print_metrics
-from .shared import (
-    keep_given,
-    load,
-    note,
-    note_cut,
-    print_json,
-    result_writer,
-)
+from .shared import keep_given, load, note, note_cut, print_json, result_writer
 
 if TYPE_CHECKING:
     from ..system.system import System

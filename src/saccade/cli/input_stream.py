@@ -11,11 +11,8 @@ from ..data.lines import LONGEST_LINE
 from ..errors import SaccadeError
 from .shared import as_lines, note
 
-BLOCK, PAUSE, TOGETHER = (
-    2**16,
-    0.05,
-    1000,
-)  # bytes of one read; seconds without another line; lines that are answered at once
+# bytes of one read; seconds without another line; lines that are answered at once
+BLOCK, PAUSE, TOGETHER = (2**16, 0.05, 1000)
 Answer = Callable[[list[str], int], object]  # takes lines and the number of the first
 
 

@@ -8,15 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import SaccadeError
-from .common_options import (
-    Json,
-)
+from .common_options import Json
 from .completion import slot_names
-from .shared import (
-    print_json,
-    show_all,
-    write,
-)
+from .shared import print_json, show_all, write
 
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
 

@@ -48,9 +48,8 @@ class Board:
 
     @contextmanager
     def watcher(self, name: str, updates: int) -> Iterator[Watcher]:
-        with (
-            self.progress
-        ):  # two runs at a time begin and end together, so the bars may end with the first
+        # two runs at a time begin and end together, so the bars may end with the first
+        with self.progress:
             yield RunWatcher(self.progress, name, updates)
 
 

@@ -75,9 +75,8 @@ def classify_images(
 
     def tell(name: str, one: Any) -> None:
         if json_:
-            attends = float(one.weights.max()) > float(
-                one.weights.min()
-            )  # equal weights are a mean of positions, not attention
+            # equal weights are a mean of positions, not attention
+            attends = float(one.weights.max()) > float(one.weights.min())
             print_json(
                 {"image": name, **one.to_dict("label", "probabilities", *["weights"] * attends)}
             )

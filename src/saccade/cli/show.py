@@ -8,12 +8,7 @@ import typer
 from ..errors import SaccadeError
 from .common_options import Beam, Device, Json, Words, as_typed, flag
 from .completion import run_folders
-from .shared import (
-    ALL_SITES,
-    check_drawable,
-    load,
-    note_unknown,
-)
+from .shared import ALL_SITES, check_drawable, load, note_unknown
 
 if TYPE_CHECKING:
     from ..system.system import System

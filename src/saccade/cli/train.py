@@ -67,9 +67,8 @@ def train(
         with Board().watcher(folder.name, made.training.updates) as watcher:
             _, ended = api.fit(made, folder, resume, watcher)
     except Stopped as stopped:
-        begun = os.path.exists(
-            folder / "recipe.json"
-        )  # else it was stopped in the training that it starts from
+        # else it was stopped in the training that it starts from
+        begun = os.path.exists(folder / "recipe.json")
         raise Stopped(
             *stopped.at,
             f"{command_name()} train --resume {folder}" if begun else "the same command",

@@ -14,15 +14,10 @@ from . import recipes
 from .recipes import Recipe
 
 TOKENS_PER_LETTER = {"bpe": 0.4, "words": 0.2, "characters": 1.0}  # roughly
-TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = (
-    64,
-    8,
-    {False: 64, True: 512},
-)  # a batch's, on a CPU and on a GPU
-MOST_TOKENS = {
-    "words": 30_000,
-    "characters": 5_000,
-}  # of a vocabulary; of bpe by the amount of text
+# a batch's, on a CPU and on a GPU
+TOKENS_PER_PICTURE, FEWEST_PICTURES, MOST_PICTURES = (64, 8, {False: 64, True: 512})
+# of a vocabulary; of bpe by the amount of text
+MOST_TOKENS = {"words": 30_000, "characters": 5_000}
 
 
 def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[str, ...]]:

@@ -120,9 +120,8 @@ def needs(values: dict[str, Any]) -> list[str]:
     if not sources:
         found.append("data.train=YOUR_FILE")
     first = RECIPES / f"{before}.yaml"
-    if (
-        before and not (Path("runs") / before).is_dir() and first.is_file()
-    ):  # trained first, on its own data
+    # trained first, on its own data
+    if before and not (Path("runs") / before).is_dir() and first.is_file():
         found += [
             one
             for one in needs(yaml.safe_load(first.read_text(encoding="utf-8")))

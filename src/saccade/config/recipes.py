@@ -26,6 +26,7 @@ __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
 LARGEST = 250_000  # bytes; a larger file is not a recipe
 MERGE = "tag:yaml.org,2002:merge"
+# all that PyYAML raises
 NOT_READ = (
     yaml.YAMLError,
     ValueError,
@@ -34,7 +35,7 @@ NOT_READ = (
     TypeError,
     AttributeError,
     RecursionError,
-)  # all that PyYAML raises
+)
 
 
 def recipe(
@@ -135,9 +136,8 @@ def put(tree: dict[str, Any], word: str) -> None:
     *path, last = key.split(".")
     for depth, step in enumerate(path):
         inner = tree.setdefault(step, {})
-        if (
-            isinstance(inner, str) and path[0] == "model" and depth
-        ):  # a part by its name alone gets an option
+        # a part by its name alone gets an option
+        if isinstance(inner, str) and path[0] == "model" and depth:
             inner = tree[step] = {"name": inner}
         if not isinstance(inner, dict):
             raise SaccadeError(f"'{word}': '{step}' is a value and has nothing inside it")

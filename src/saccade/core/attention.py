@@ -38,9 +38,8 @@ TORCH_WORDS = {
 }
 P = ParamSpec("P")
 R = TypeVar("R")
-hearing: list[
-    Callable[[Mechanism, Call, Mask | None], None]
-] = []  # who is called by `attend`: open records of foreign models
+# who is called by `attend`: open records of foreign models
+hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []
 
 
 class UnknownArgument(SaccadeError, TypeError):
@@ -58,11 +57,12 @@ def with_hints(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except TypeError as error:
                 known = [one for one in inspect.signature(function).parameters if one != "self"]
                 wrong = next((one for one in named if one not in known), None)
+                # not of this call
                 if (
                     wrong is None
                     or error.__traceback__ is None
                     or error.__traceback__.tb_next is not None
-                ):  # not of this call
+                ):
                     raise
                 way_out = (
                     f"; {TORCH_WORDS[wrong]}"
@@ -280,9 +280,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise SaccadeError(
             f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}; move them with .to(device)"
         )
-    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(
-        q.device.type
-    ):  # autocast converts them itself
+    # autocast converts them itself
+    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         raise SaccadeError(
             f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first"
         )

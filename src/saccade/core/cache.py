@@ -57,9 +57,8 @@ class KeyValues(Cache):
             return KeyValues(
                 Buffer(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2), end), end
             )
-        closed = (
-            buffer.key.is_inference() and not torch.is_inference_mode_enabled()
-        )  # torch lets nobody write there any more
+        # torch lets nobody write there any more
+        closed = buffer.key.is_inference() and not torch.is_inference_mode_enabled()
         if closed or buffer.used != self.length or end > buffer.key.shape[2]:
             buffer = Buffer(grow(self.key, 2 * end), grow(self.value, 2 * end), self.length)
         buffer.key[:, :, self.length : end] = key

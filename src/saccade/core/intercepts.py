@@ -77,9 +77,8 @@ def module_look(*args: Any, **kwargs: Any) -> Look:
         k = torch.cat((k, k.new_zeros(len(k), 1, size)), 1)
     q, k = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k))
     mask, padding, visible = at["attn_mask"], at["key_padding_mask"], None
-    if (
-        at["is_causal"] and padding is None and not at["need_weights"]
-    ):  # then torch does not look at the mask
+    # then torch does not look at the mask
+    if at["is_causal"] and padding is None and not at["need_weights"]:
         mask, visible = None, CAUSAL
     masks = [] if mask is None else [mask if mask.dim() == 2 else mask.unflatten(0, (-1, heads))]
     masks += [] if padding is None else [padding.reshape(-1, 1, 1, padding.shape[-1])]
@@ -152,9 +151,8 @@ PAIRS = [
 ]
 LISTENING = {id(plain): heard for plain, heard in PAIRS}
 PLAIN = {id(heard): plain for plain, heard in PAIRS}
-searched: list[
-    dict[str, Any]
-] = []  # the namespaces of open models, where the functions may have other names
+# the namespaces of open models, where the functions may have other names
+searched: list[dict[str, Any]] = []
 
 
 def replace(by: dict[int, Any]) -> None:

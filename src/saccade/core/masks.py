@@ -106,9 +106,8 @@ class Mask:
         return self.first if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
-        if (
-            sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")
-        ):  # torch.compile asks whether it has a callable
+        # torch.compile asks whether it has a callable
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch."):
             return True
         raise SaccadeError(
             f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`"
@@ -183,10 +182,8 @@ class Prepared(Mask, Cache, Keeper):
         """`other & self`, made once for all layers that have the same mask object."""
         if type(other) is Full:
             return self
-        make = lambda: (
-            other,
-            (other & self.mask).prepare(*self.sizes, self.device),
-        )  # `other` is kept, and so its id
+        # `other` is kept, and so its id
+        make = lambda: (other, (other & self.mask).prepare(*self.sizes, self.device))
         return self.once(id(other), make)[1]
 
     def reorder(self, rows: Tensor) -> Prepared:
@@ -204,9 +201,8 @@ class Prepared(Mask, Cache, Keeper):
         return made
 
     def _reorder(self, mask: Mask, rows: Tensor) -> Mask:
-        if (
-            not mask.computed
-        ):  # dense: only the answers, not the tensors of a mask, are known to have the batch first
+        # dense: only the answers, not the tensors of a mask, are known to have the batch first
+        if not mask.computed:
             return Matrix(
                 pick_rows(
                     self.allowed() if mask is self.mask else mask.dense(*self.sizes, self.device),
@@ -423,11 +419,8 @@ class Blocks(Mask):
                 )
         if extra:
             allowed = np.pad(allowed, ((0, 0), (1, 0), (1, 0)), constant_values=True)
-        self.values, self.size, self.extra = (
-            torch.from_numpy(allowed),
-            size,
-            extra,
-        )  # values: H|1, blocks, blocks
+        # values: H|1, blocks, blocks
+        self.values, self.size, self.extra = (torch.from_numpy(allowed), size, extra)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         rows, columns = self.block(i), self.block(j)

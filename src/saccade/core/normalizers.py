@@ -176,9 +176,8 @@ class Sparsemax(Entmax):
         thresholds = (values.cumsum(-1) - 1) / rank
         above = (scores - last(thresholds, values > thresholds)).relu()
         support = above > 0
-        moved = (above.sum(-1, keepdim=True) - 1) / support.sum(
-            -1, keepdim=True
-        )  # 0, but for its gradient
+        # 0, but for its gradient
+        moved = (above.sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True)
         return above - torch.where(support, moved - moved.detach(), 0.0)
 
 
@@ -195,9 +194,8 @@ class Entmax15(Entmax):
         support, squares = root > 0, root.square()
         size, mean = support.sum(-1, keepdim=True), root.sum(-1, keepdim=True)
         mean = mean / size
-        moved = (
-            mean - ((1 - squares.sum(-1, keepdim=True)) / size + mean.square()).sqrt()
-        )  # 0, but for its gradient
+        # 0, but for its gradient
+        moved = mean - ((1 - squares.sum(-1, keepdim=True)) / size + mean.square()).sqrt()
         moved = moved - moved.detach()
         return squares - 2 * moved * root + torch.where(support, moved.square(), 0.0)
 
@@ -235,15 +233,12 @@ class Hard(Normalizer):
         super().__init__()
         self.reward, self.baseline, self.entropy = reward, baseline, entropy
         self.soft, self.warmup, self.discount, self.expected = soft, warmup, discount, expected
-        self.register_buffer(
-            "mean_loss", torch.zeros(())
-        )  # a moving average of the loss per token, times …
-        self.register_buffer(
-            "mean_weight", torch.zeros(())
-        )  # … the weight of all batches so far: at first 0, then up to 1
-        self.register_buffer(
-            "share", torch.tensor(soft), persistent=False
-        )  # of rows that read softly, at this update
+        # a moving average of the loss per token, times …
+        self.register_buffer("mean_loss", torch.zeros(()))
+        # … the weight of all batches so far: at first 0, then up to 1
+        self.register_buffer("mean_weight", torch.zeros(()))
+        # of rows that read softly, at this update
+        self.register_buffer("share", torch.tensor(soft), persistent=False)
 
     def extra_repr(self) -> str:
         terms = f"reward={self.reward}, baseline={self.baseline}, entropy={self.entropy}"
@@ -286,9 +281,8 @@ class Hard(Normalizer):
         sampled = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
         if self.soft or self.warmup:
             draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share
-            sampled = auxiliary_losses.drawn_once(
-                ("soft", len(scores)), draw
-            )  # one row is read in one way in the whole model
+            # one row is read in one way in the whole model
+            sampled = auxiliary_losses.drawn_once(("soft", len(scores)), draw)
             chosen = chosen * sampled.view(-1, 1, 1)
             weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
         return auxiliary_losses.leave_sample(

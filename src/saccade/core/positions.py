@@ -84,9 +84,8 @@ class Position(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "bias_at" in vars(cls) and "bias" not in vars(
-            cls
-        ):  # it would hold on some backends alone
+        # it would hold on some backends alone
+        if "bias_at" in vars(cls) and "bias" not in vars(cls):
             raise SaccadeError(
                 f"{cls.__name__} defines `bias_at` without `bias`, which is the definition; override both"
             )
@@ -179,9 +178,8 @@ class Rotary(Position):
     def angles(self, at: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of each position's angles: N half, or B 1 N half."""
         speed = self.base ** (-torch.arange(half, device=at.device, dtype=torch.float64) / half)
-        angle = (
-            at.unsqueeze(-1).to(torch.float64) * speed
-        )  # float64: position 100,000 still gets the right angle
+        # float64: position 100,000 still gets the right angle
+        angle = at.unsqueeze(-1).to(torch.float64) * speed
         angle = angle if at.dim() == 1 else angle.unsqueeze(-3)
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
@@ -201,9 +199,8 @@ class Added(Position):
             added = sinusoid(at, x.shape[-1], dtype=x.dtype)
         else:
             check_within(at, self.vectors.shape[0])
-            added = F.embedding(
-                at, self.vectors
-            )  # unlike an index, it takes no position from the table's end
+            # unlike an index, it takes no position from the table's end
+            added = F.embedding(at, self.vectors)
         return x + (added if at.dim() == 1 else added.unsqueeze(-3)).to(x.dtype)
 
     def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
@@ -225,9 +222,8 @@ class Alibi(Position):
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        dtype = torch.promote_types(
-            q.dtype, torch.float32
-        )  # 16 bits count exactly to 2,048, or 256, alone
+        # 16 bits count exactly to 2,048, or 256, alone
+        dtype = torch.promote_types(q.dtype, torch.float32)
         distance = positions.distance.abs().to(dtype)
         distance = distance if distance.dim() == 2 else distance.unsqueeze(1)
         return -self.slopes.to(dtype)[:, None, None] * distance

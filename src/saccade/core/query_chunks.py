@@ -11,10 +11,8 @@ from .masks import Causal, Full, Mask
 from .mechanism import Mechanism, Ready
 from .positions import Positions
 
-HUGE, PART = (
-    2**26,
-    2**23,
-)  # numbers of all scores from which on they are computed in parts, and of a part
+# numbers of all scores from which on they are computed in parts, and of a part
+HUGE, PART = (2**26, 2**23)
 
 
 class Shifted(Mask):
@@ -27,9 +25,8 @@ class Shifted(Mask):
     def given(self, query: Tensor, key: Tensor) -> Mask:
         if not self.inner.computed:
             return self
-        pad = nn.functional.pad(
-            query, (0, 0, 0, self.back)
-        )  # so that these queries are where they were
+        # so that these queries are where they were
+        pad = nn.functional.pad(query, (0, 0, 0, self.back))
         return Shifted(self.inner.given(pad, key), self.back)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

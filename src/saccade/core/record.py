@@ -66,9 +66,8 @@ class Site(nn.Module):
         output = eager.weighted_sum(call, weights if factor is None else weights * factor)
         if not (self.cross and auxiliary_losses.asks_weights()):
             return output
-        soft = (
-            Softmax()(scores, allowed) if sampled else weights
-        )  # a sample has no gradient, what it was sampled from has
+        # a sample has no gradient, what it was sampled from has
+        soft = Softmax()(scores, allowed) if sampled else weights
         values = (soft if factor is None else soft * factor).mean(1)
         return auxiliary_losses.leave_weights(
             output, self, values, None if allowed is None else allowed.any(2).any(1), first

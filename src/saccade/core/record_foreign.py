@@ -32,9 +32,8 @@ class ForeignLook(Look):
 
     q: Tensor  # B H Q D
     k: InitVar[Tensor]  # B H' K D
-    masks: Sequence[
-        Tensor | None
-    ] = ()  # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
+    # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
+    masks: Sequence[Tensor | None] = ()
     visible: Callable[..., Tensor] | None = None  # b, h, i, j → whether query i may see key j
     scale: float | None = None
     softcap: float | None = None
@@ -121,13 +120,11 @@ class Watch:
             )
             if isinstance(module, nn.Module) and id(module) in self.names:
                 path = self.names[id(module)]
-                if isinstance(
-                    module, nn.TransformerEncoderLayer
-                ):  # its fast path calls in the name of a layer inside
+                # its fast path calls in the name of a layer inside
+                if isinstance(module, nn.TransformerEncoderLayer):
                     return f"{path}.self_attn".lstrip("."), None
-                of_torch = frame.f_globals.get("__name__", "").startswith(
-                    "torch.nn."
-                )  # one attention, on several paths
+                # one attention, on several paths
+                of_torch = frame.f_globals.get("__name__", "").startswith("torch.nn.")
                 return path or "attention", None if of_torch else (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
         return None
@@ -154,9 +151,8 @@ class Watch:
         if at is None:
             reads_other = queries != keys if known is None else known
             looks.cross |= reads_other
-            look.first = (
-                self.first if reads_other else 0
-            )  # a decoder's layer is as far as the self-attention before it
+            # a decoder's layer is as far as the self-attention before it
+            look.first = self.first if reads_other else 0
             passes.append((queries, keys))
         else:
             look.first, looks.cross = passes[at][0], False

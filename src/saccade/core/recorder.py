@@ -49,9 +49,8 @@ class Record:
         self.found, self.seen = found, seen
         for name, site in found.items():
             tape: list[Look] = []  # not `list[Look]()`, which takes longer than all else here
-            object.__setattr__(
-                site, "tape", tape
-            )  # a module would first look for it among its parameters
+            # a module would first look for it among its parameters
+            object.__setattr__(site, "tape", tape)
             seen[name] = Looks(name, site.cross, tape)
         if not all(map(is_own, set(map(type, modules)))):
             self.listen(list(modules))
@@ -80,9 +79,8 @@ class Record:
                 listening.__exit__(kind, error, trace)
         finally:
             for site in found.values():
-                object.__delattr__(
-                    site, "tape"
-                )  # not `= None`, which would be a third version to torch.compile
+                # not `= None`, which would be a third version to torch.compile
+                object.__delattr__(site, "tape")
         if kind is None and not seen and not self.quiet:
             warnings.warn(NOTHING, stacklevel=2)
 

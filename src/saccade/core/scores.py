@@ -32,9 +32,8 @@ class Score(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "forward" in vars(
-            cls
-        ):  # nothing would call it: keys are prepared before queries are known
+        # nothing would call it: keys are prepared before queries are known
+        if "forward" in vars(cls):
             raise SaccadeError(
                 f"{cls.__name__} defines `forward`; a score is `query`, `key` and `compare`: override these"
             )
@@ -270,9 +269,8 @@ class Favor(Score):
             for _ in range(2)
         )
         rotation, upper = torch.linalg.qr(normal)
-        rotation = rotation * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(
-            -2
-        )  # QR alone prefers some directions
+        # QR alone prefers some directions
+        rotation = rotation * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         self.omega.copy_((rotation * other.norm(dim=-1, keepdim=True)).flatten(0, 1)[:features])
 
     def before_update(self, number: int, generator: torch.Generator) -> None:
@@ -288,9 +286,8 @@ class Favor(Score):
                 f"the score expects vectors of width {wanted}, got {x.shape[-1]}; build it with that width"
             )
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(
-            x.device.type, enabled=False
-        ):  # exp makes a relative error of a rounded logarithm
+        # exp makes a relative error of a rounded logarithm
+        with torch.autocast(x.device.type, enabled=False):
             scaled = x.to(wide) * x.shape[-1] ** -0.25
             return scaled @ self.omega.to(wide).T - scaled.square().sum(-1, keepdim=True) / 2
 
@@ -303,6 +300,5 @@ class Favor(Score):
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         query = query - query.amax(-1, keepdim=True).detach()  # one factor for all scores of a row
         key = key - key.amax((-2, -1), keepdim=True).detach()  # one for all keys
-        return query.exp(), key.exp().clamp_min(
-            1e-30
-        )  # a row whose keys are all far below the largest has weights nevertheless
+        # a row whose keys are all far below the largest has weights nevertheless
+        return query.exp(), key.exp().clamp_min(1e-30)

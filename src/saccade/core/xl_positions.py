@@ -28,11 +28,12 @@ class TransformerXL(Position):
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         q = q.float() if q.dtype is torch.float16 else q  # a score may be larger than 65,504
+        # B H Q R/2
         a, b = (
             (scale * (q + self.v.to(q.dtype)) @ self.weight.to(q.dtype))
             .unflatten(-1, (-1, 2))
             .unbind(-1)
-        )  # B H Q R/2
+        )
         sin, cos = self.waves("i", positions, q.dtype).unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack([b * sin - a * cos, a * sin + b * cos], -1).flatten(-2)
         return turned @ self.waves("j", positions, q.dtype).transpose(-2, -1)

@@ -28,12 +28,8 @@ MOST_MEMBERS, MEMBER_BYTES, MOST_BYTES = 500_000, 128 * 2**20, 8 * 2**30
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".tar", ".zip")
 FORMS = f"a folder of pictures or an archive ({', '.join(ARCHIVES)})"
-SAID = (
-    "_questions",
-    "_captions",
-    "_labels",
-    "_annotations",
-)  # how the name of a file about `train_images.zip` may end
+# how the name of a file about `train_images.zip` may end
+SAID = ("_questions", "_captions", "_labels", "_annotations")
 BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, KeyError,
     RuntimeError, OverflowError,

@@ -115,9 +115,8 @@ def tree_distances(
     for b, row in enumerate(heads):
         above = ancestors(row, f"sentence {b}: ")
         shared, count = above.astype(np.int64) @ above.T, len(row)
-        depth = np.diagonal(
-            shared
-        )  # of each word, the root's being 1; `shared` is the depth of the nearest common ancestor
+        # of each word, the root's being 1; `shared` is the depth of the nearest common ancestor
+        depth = np.diagonal(shared)
         steps[b, :count, :count] = depth[:, None] + depth - 2 * shared
         if signed:
             order = np.sign(np.arange(count)[:, None] - np.arange(count))
@@ -142,10 +141,8 @@ def ancestors(heads: Sequence[int], where: str = "") -> NDArray[np.bool_]:
             raise SaccadeError(
                 f"{where}word {n} has head {head}; heads are words of the sentence, -1 for the root"
             )
-    up, roots = (
-        np.array([*heads, -1], dtype=np.int64),
-        list(heads).count(-1),
-    )  # from the root one comes to -1, the last, and stays
+    # from the root one comes to -1, the last, and stays
+    up, roots = (np.array([*heads, -1], dtype=np.int64), list(heads).count(-1))
     here, found = np.arange(count), np.zeros((count, count + 1), dtype=bool)
     for _ in range(count):
         found[np.arange(count), here] = True

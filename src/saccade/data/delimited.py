@@ -35,10 +35,8 @@ OTHERS = (
     "chinese",
     "japanese",
 )
-SAMPLE, FEWEST = (
-    100,
-    5,
-)  # rows below the first one from which its meaning is guessed, and how many that takes
+# rows below the first one from which its meaning is guessed, and how many that takes
+SAMPLE, FEWEST = (100, 5)
 LONGEST_NAME = 40  # characters of the name of a column
 Where = str | Path | Sequence[str | Path]
 Usual = Sequence[Sequence[str]]  # the names that each wanted column may have
@@ -179,9 +177,8 @@ def suggest(
     )
 
     def role(k: int) -> int:
-        return {"image": 0, "label": 2, "answer": 2}.get(
-            usual[k][0], 1
-        )  # a label is chosen among what is left
+        # a label is chosen among what is left
+        return {"image": 0, "label": 2, "answer": 2}.get(usual[k][0], 1)
 
     def unfit(k: int, n: int) -> tuple[float, ...]:
         known = first[n].strip().casefold()

@@ -59,9 +59,8 @@ def _read_whole(path: Path) -> Iterator[Document | LineError]:
     """All of a file as one text, line breaks as they are except that \\r\\n is \\n; damaged lines come before it, as the errors they are."""
     raws = list(within_memory(lines.raw_lines(path, LARGEST), path))
     text = b"".join(raws).decode("utf-8-sig", "replace")
-    if (
-        "\ufffd" in text or "\0" in text
-    ):  # some lines may be damaged: they are left out, and become empty
+    # some lines may be damaged: they are left out, and become empty
+    if "\ufffd" in text or "\0" in text:
         kept = []
         for number, raw in enumerate(raws, 1):
             try:

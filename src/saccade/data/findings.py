@@ -41,9 +41,8 @@ Texts = tuple[str | tuple[str, ...], ...]  # of each side, as text or in words
 
 _HTML = "a|abbr|b|big|blockquote|body|br|center|code|div|em|font|h[1-6]|head|hr|html|i|img|li|ol|p|pre|s|script|small|span|strong"
 _HTML = rf"(?i)</?(?:{_HTML}|style|sub|sup|table|tbody|td|th|tr|tt|u|ul)(?:\s[^<>]*)?/?>"
-_MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format(
-    "\u0370-\u03ff\u0400-\u04ff"
-)  # Greek and Cyrillic have letters that look Latin
+# Greek and Cyrillic have letters that look Latin
+_MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format("\u0370-\u03ff\u0400-\u04ff")
 # what should not be in a text: kind, level, sentence, and the pattern looked for
 PATTERNS = (
     (
@@ -277,10 +276,8 @@ def usual_kind(where: Sequence[str]) -> str:
 def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     """All items that can be read, and the lines that cannot as findings, so that one run shows all problems at once."""
     good: list[Item] = []
-    wrong, count = (
-        dict[str, list[LineError]](),
-        Counter[str](),
-    )  # the first errors of a kind, and how many there are
+    # the first errors of a kind, and how many there are
+    wrong, count = (dict[str, list[LineError]](), Counter[str]())
     try:
         for item in items:
             if isinstance(item, LineError):
@@ -321,10 +318,8 @@ def report(
     look, found = LOOKS[kind], list(broken)
     lines = [item.line or number for number, item in enumerate(items, 1)]
     sides = () if kind == "pictures" else look.sides  # of words, which a picture has not
-    counts, long = (
-        [array("q") for _ in sides],
-        [0 for _ in sides],
-    )  # words of each item; items that are one long word
+    # words of each item; items that are one long word
+    counts, long = ([array("q") for _ in sides], [0 for _ in sides])
     for row, _, _ in map(look.facts, items):
         for n, side in enumerate(row):
             counts[n].append(len(side if isinstance(side, tuple) else side.split()))
@@ -350,14 +345,10 @@ def report(
         if kind in kinds.split() and not (bare and named == "length ratio"):
             rows = zip(lines, map(look.facts, items), zip(*counts, strict=True), strict=True)
             add(named, level, what, [line for line, (row, _, _), n in rows if is_odd(row, n)])
-    seen, more = (
-        dict[Hashable, Hashable](),
-        set[Hashable](),
-    )  # of each key the first value, and its others with it
-    again, other = (
-        list[int](),
-        list[int](),
-    )  # lines of what occurs again, with the same label, tags or target, or with others
+    # of each key the first value, and its others with it
+    seen, more = (dict[Hashable, Hashable](), set[Hashable]())
+    # lines of what occurs again, with the same label, tags or target, or with others
+    again, other = (list[int](), list[int]())
     for line, (_, key, value) in zip(lines, map(look.facts, items), strict=True):
         if key not in seen:
             seen[key] = value

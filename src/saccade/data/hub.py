@@ -50,9 +50,8 @@ def each_row(
     inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
     classes = getattr(inner, "names", None)
 
-    def name_class(
-        value: Any, unknown: str | None = None
-    ) -> Any:  # datasets write -1 where nobody knows a class
+    # datasets write -1 where nobody knows a class
+    def name_class(value: Any, unknown: str | None = None) -> Any:
         if isinstance(value, list):
             return [name_class(one, NONE) for one in value]
         if not isinstance(value, int) or isinstance(value, bool):
@@ -70,9 +69,8 @@ def each_row(
         row.update((column, name_class(row[column])) for column in columns[1:])
         return make(number, row, *columns, *[None] * (len(usual) - len(columns)))
 
-    read = dict.fromkeys(
-        column if column in there else TRANSLATION for column in columns
-    )  # others are not even decoded
+    # others are not even decoded
+    read = dict.fromkeys(column if column in there else TRANSLATION for column in columns)
     return convert(Path(where), enumerate(data.select_columns(list(read)), 1), item)
 
 

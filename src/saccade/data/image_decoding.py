@@ -21,9 +21,8 @@ from .image_formats import FORMATS, read_at
 from .lines import one_file
 
 MOST_PIXELS = 40_000_000
-SPARE = (
-    64 * 1024 * 1024
-)  # bytes that a file may have beside 8 for each pixel: further frames, a profile, a thumbnail
+# bytes that a file may have beside 8 for each pixel: further frames, a profile, a thumbnail
+SPARE = 64 * 1024 * 1024
 FORMS = "an image file (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)"
 # what a decoder may raise about a damaged file
 BROKEN = (
@@ -138,9 +137,8 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
         lean, orientation = form.lean(file)
         with form.plugin(io.BytesIO(lean)) as image:
             _check_size(name, *image.size, most)
-            if (
-                size and form.name == "JPEG"
-            ):  # decoded in an eighth, a quarter or half of its size where that is enough
+            # decoded in an eighth, a quarter or half of its size where that is enough
+            if size and form.name == "JPEG":
                 target = size if orientation in (5, 6, 7, 8) else size[::-1]
                 scale = min(image.width / target[0], image.height / target[1])
                 image.draft(None, (int(image.width / scale), int(image.height / scale)))

@@ -39,19 +39,8 @@ TIFF_TAGS = {
     530,
     532,
 }
-TIFF_NUMBERS = {
-    256,
-    257,
-    259,
-    262,
-    266,
-    277,
-    278,
-    284,
-    317,
-    322,
-    323,
-}  # the tags that are one number
+# the tags that are one number
+TIFF_NUMBERS = {256, 257, 259, 262, 266, 277, 278, 284, 317, 322, 323}
 TIFF_BYTES = {
     1: 1,
     2: 1,

@@ -70,9 +70,8 @@ def each_asked(where: str | Path, images: str = "") -> Iterator[Asked | LineErro
         return Asked(shelf.find(image_name(entry, image)), text_of(entry, question), known, number)
 
     def plain(number: int, line: str) -> Asked:
-        cells = split_columns(
-            line, (2, 3), "image<TAB>question<TAB>answer"
-        )  # who asks has no answer
+        # who asks has no answer
+        cells = split_columns(line, (2, 3), "image<TAB>question<TAB>answer")
         return make(number, dict(zip(("image", "question", "answer"), cells, strict=False)))
 
     if bare_suffix(path) == ".json":

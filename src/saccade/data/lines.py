@@ -20,10 +20,8 @@ LONGEST_LINE = (
     1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
 )
 LONGEST_BLOCK = 10_000  # lines of a sentence, one word on each
-UNPACKED, RATIO = (
-    200_000_000,
-    100,
-)  # bytes that the lines of any packed file may take, and how many times its size those of a large one
+# bytes that the lines of any packed file may take, and how many times its size those of a large one
+UNPACKED, RATIO = (200_000_000, 100)
 LINE = 200  # bytes of memory that the example on a line takes besides its text
 HEADER = "header"  # the kind of a line that is not a mistake: it names the columns
 Row = TypeVar("Row")
@@ -218,9 +216,8 @@ def blocks(path: Path, *limits: Any, most: int = LONGEST_BLOCK) -> Rows[list[tup
         each_line(path, *limits), key=lambda row: isinstance(row[1], str) and not row[1].strip()
     ):
         if not empty:
-            rows = list(
-                islice(group, most + 1)
-            )  # the rest of a longer one is passed over, and not kept
+            # the rest of a longer one is passed over, and not kept
+            rows = list(islice(group, most + 1))
             wrong = next((line for _, line in rows if isinstance(line, LineError)), None)
             if wrong is None and len(rows) > most:
                 wrong = LineError(

@@ -15,10 +15,8 @@ FORM = (
     'a .jsonl file of graphs, {"nodes": ["red", "blue"], "labels": ["a", null], "edges": [[0, 1], [1, 0, "kind"]]}, '
     "or a table of nodes and one of edges, nodes.tsv,edges.tsv"
 )
-COLUMNS = (
-    ("node", "label", "words"),
-    ("a", "b"),
-)  # of the tables of nodes and of edges; a `split` and a `kind` may be among them
+# of the tables of nodes and of edges; a `split` and a `kind` may be among them
+COLUMNS = (("node", "label", "words"), ("a", "b"))
 MOST_NODES = 20_000  # of one graph: most layers read all pairs of them
 LINKED = "linked"  # the kind of an edge that has none of its own
 Edge = tuple[int, int, str]

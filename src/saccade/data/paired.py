@@ -17,9 +17,8 @@ LONGEST_TURN = 100_000  # lines
 RELATION = 7  # the column of CoNLL-U
 UNKNOWN = "<unk>"  # what WikiText has instead of rare words
 
-_HEADING = re.compile(
-    r"(=(?: ?=)*) *([^\s=](?:.*[^\s=])?) *(=(?: ?=)*)|#{1,6} +(.*?[^\s#]) *#*"
-)  # of a wiki, or Markdown
+# of a wiki, or Markdown
+_HEADING = re.compile(r"(=(?: ?=)*) *([^\s=](?:.*[^\s=])?) *(=(?: ?=)*)|#{1,6} +(.*?[^\s#]) *#*")
 _TOKEN = re.compile(r"([+-]?\d{1,5})/(\S+)", re.ASCII)
 Block = list[tuple[int, str]]
 Arc = tuple[int, str]  # a word's head, counted from 0 and −1 for the root, and its relation

@@ -40,9 +40,8 @@ def efficientnet_lite0(file: str = "") -> Mapping[str, Tensor]:
         with suppress(SaccadeError):  # a damaged copy is made again
             return read_safetensors(kept)
     tensors = read_checkpoint(path)
-    with suppress(
-        OSError, SaccadeError
-    ):  # without a folder to keep it in, it is converted each time
+    # without a folder to keep it in, it is converted each time
+    with suppress(OSError, SaccadeError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, save(tensors))
     return tensors

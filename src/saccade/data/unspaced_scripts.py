@@ -16,10 +16,8 @@ SCRIPTS = {
     "Burmese": re.compile("[\u1000-\u109f]"),
 }
 EVERY = re.compile("|".join(script.pattern for script in SCRIPTS.values()))
-WORD = {
-    "kana": 5.0,
-    "Han": 4.0,
-}  # characters between spaces, in the mean, above which those are no words
+# characters between spaces, in the mean, above which those are no words
+WORD = {"kana": 5.0, "Han": 4.0}
 LOOKED_AT = 2000  # texts
 
 

@@ -24,22 +24,15 @@ from tokenizers import (
 
 from ..errors import SaccadeError, did_you_mean
 
-PAD, UNK, BOS, EOS = (
-    0,
-    1,
-    2,
-    3,
-)  # in the vocabularies trained here; a foreign one has its own, `Vocabulary.pad` …
+# in the vocabularies trained here; a foreign one has its own, `Vocabulary.pad` …
+PAD, UNK, BOS, EOS = (0, 1, 2, 3)
 SPECIALS = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
 LONGEST_PIECE = 100_000  # characters; a longer word is not learned
 
-_SEEN = {
-    *range(33, 127),
-    *range(161, 173),
-    *range(174, 256),
-}  # bytes that the byte-level alphabet spells as themselves
+# bytes that the byte-level alphabet spells as themselves
+_SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}
 _BYTES = {chr(byte): byte for byte in _SEEN} | {
     chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _SEEN))
 }
@@ -55,19 +48,14 @@ _SPLITTERS = {
     ),
     "characters": (r"[\s\S]", "isolated", False),
 }
-_LEARNED = (
-    "model",
-    "vocab",
-    "merges",
-    "unk_token",
-    "added_tokens",
-    "version",
-)  # of a tokenizer's JSON; all else is fixed
+# of a tokenizer's JSON; all else is fixed
+_LEARNED = ("model", "vocab", "merges", "unk_token", "added_tokens", "version")
+# others', harmless
 _PLAIN: dict[str, Any] = {
     "pre_tokenizer": {"type": "WhitespaceSplit"},
     "normalizer": None,
     "decoder": None,
-}  # others', harmless
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +63,10 @@ class Encoded:
     """A text in pieces, without <bos> and <eos>."""
 
     ids: list[int]
-    pieces: list[
-        str
-    ]  # as they are in the text; of several pieces of one character, the first shows it
-    words: list[
-        int
-    ]  # the white-space word of each piece; white space belongs to the word that follows it, or to the last one
+    # as they are in the text; of several pieces of one character, the first shows it
+    pieces: list[str]
+    # the white-space word of each piece; white space belongs to the word that follows it, or to the last one
+    words: list[int]
 
 
 class Vocabulary:
@@ -124,9 +110,8 @@ class Vocabulary:
     ) -> Self:
         """The `size` most frequent pieces (specials included) seen `min_count` times or more, whatever the order of the lines."""
         _check_names(kind, split)
-        least = len(SPECIALS) + (
-            256 if kind == "bpe" else 1
-        )  # bpe starts from all bytes, before it can learn a first merge
+        # bpe starts from all bytes, before it can learn a first merge
+        least = len(SPECIALS) + (256 if kind == "bpe" else 1)
         if size < least:
             what = f"it holds {len(SPECIALS)} specials and {least - len(SPECIALS)} or more pieces"
             raise SaccadeError(
@@ -245,9 +230,8 @@ class Vocabulary:
     def labels(self, ids: Iterable[int]) -> list[str]:
         """Pieces as people know them: ▁ is a space, `你₁` `你₂` are parts of one character, `<0xE4>` is a byte of none."""
         tokens = [self.token(id) for id in ids]
-        if self.kind != "bpe" or any(
-            sign not in _BYTES for token in tokens for sign in token
-        ):  # a foreign tokenizer has its own
+        # a foreign tokenizer has its own
+        if self.kind != "bpe" or any(sign not in _BYTES for token in tokens for sign in token):
             return tokens
         owners = [n for n, token in enumerate(tokens) for _ in token]
         whole, shown, at = (

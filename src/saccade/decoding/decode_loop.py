@@ -40,9 +40,8 @@ def steps(
                 logits = session.step(search.tokens)
             search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
         logits = logits.float()
-        if (
-            log_probs.shape != logits.shape
-        ):  # kept from step to step: pages of new memory cost more than the sum itself
+        # kept from step to step: pages of new memory cost more than the sum itself
+        if log_probs.shape != logits.shape:
             log_probs = torch.empty_like(logits)
         rows = search.advance(torch.log_softmax(logits, -1, out=log_probs))
         yield search.latest

@@ -20,10 +20,8 @@ from .searches import Beam, Hypothesis, Sample, Search
 from .session import engine_of, read_memory
 
 LAG = 3  # steps that the device may be ahead of the question whether all sentences have ended
-KEPT, BYTES = (
-    8,
-    4 * 2**30,
-)  # sets of buffers that are kept with the graphs that read them, and their size
+# sets of buffers that are kept with the graphs that read them, and their size
+KEPT, BYTES = (8, 4 * 2**30)
 FEWEST = 8  # sentences; a smaller batch does not shrink
 on_cpu = False  # for tests: the same steps without graphs
 
@@ -41,9 +39,8 @@ def able(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool
     ):
         return False
     position = model.target.position
-    return not isinstance(position, Learned) or longest <= len(
-        position.vectors
-    )  # beyond it the model itself raises
+    # beyond it the model itself raises
+    return not isinstance(position, Learned) or longest <= len(position.vectors)
 
 
 class Encoder:

@@ -58,9 +58,8 @@ class Buffers:
         )  # fmt: skip
         self.done = torch.ones(sentences, dtype=torch.bool, device=like.device)
         self.scores = torch.zeros(sentences, self.width, device=like.device)
-        self.best_ended = torch.zeros(
-            sentences, device=like.device
-        )  # the highest score of an output that ended
+        # the highest score of an output that ended
+        self.best_ended = torch.zeros(sentences, device=like.device)
         divisor: Callable[[int], float] = search.divisor if isinstance(search, Beam) else float
         self.divisors = torch.tensor(
             [divisor(length) for length in range(1, self.room + 3)], device=like.device
@@ -68,20 +67,17 @@ class Buffers:
         self.never = torch.tensor(search.never, dtype=torch.long, device=like.device)
         self.places = torch.arange(self.room, device=like.device)
         self.first_rows = torch.arange(sentences, device=like.device).unsqueeze(1) * self.width
-        self.chosen = whole(
-            self.room, 3, sentences, self.width
-        )  # token, parent, the parent of an output that ended
-        self.values = torch.zeros(
-            self.room, 2, sentences, self.width, device=like.device
-        )  # score, that of one that ended or −∞
+        # token, parent, the parent of an output that ended
+        self.chosen = whole(self.room, 3, sentences, self.width)
+        # score, that of one that ended or −∞
+        self.values = torch.zeros(self.room, 2, sentences, self.width, device=like.device)
         self.graphs: dict[int, Any] = {}
         self.seen: set[int] = set()
         self.reached = 0
         self.hidden: Tensor | None = None
         self.rows = torch.arange(rows, dtype=torch.int32, device=like.device).unsqueeze(1)
-        self.origins = self.rows.repeat(
-            1, self.room
-        )  # whose cache has each row's keys: beams are reordered, caches are not
+        # whose cache has each row's keys: beams are reordered, caches are not
+        self.origins = self.rows.repeat(1, self.room)
         self.use_kernels(engine.kernels and rows <= MOST_ROWS)
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
@@ -232,9 +228,8 @@ class Buffers:
         self.ended.add_((ends > float("-inf")).sum(1))
         now, one_more = (self.divisors.index_select(0, self.position + more) for more in (0, 1))
         torch.maximum(self.best_ended, ends.amax(1) / now, out=self.best_ended)
-        settled = (self.ended >= width) & (
-            self.best_ended > scores[:, 0] / one_more
-        )  # as `Beam.settled`, but for equal ones
+        # as `Beam.settled`, but for equal ones
+        settled = (self.ended >= width) & (self.best_ended > scores[:, 0] / one_more)
         self.done.logical_or_(settled | scores[:, 0].isneginf())
         rows = (self.first_rows + next_parents).flatten()
         if self.traced:  # what comes after this position will be each row's own

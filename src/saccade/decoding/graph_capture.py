@@ -40,9 +40,8 @@ def capture(work: Callable[[], object], pool: Any) -> Any:
     """The work as a graph with memory of a pool, or of a new one; `torch.cuda.graph` would also empty PyTorch's memory each time."""
     here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(here)
-    how: dict[str, Any] = {
-        "capture_error_mode": "thread_local"
-    }  # another thread may prepare the next batch
+    # another thread may prepare the next batch
+    how: dict[str, Any] = {"capture_error_mode": "thread_local"}
     with torch.cuda.stream(stream), uncollected():
         graph.capture_begin(**how if pool is None else {"pool": pool, **how})
         try:

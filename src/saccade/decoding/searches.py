@@ -54,9 +54,8 @@ class Search:
     wants_weights: ClassVar[bool] = (
         False  # whether `look` is to be called with each step's weights on the source
     )
-    latest: dict[int, int] = field(
-        init=False, default_factory=dict
-    )  # sentence → token of the last step; a beam has none
+    # sentence → token of the last step; a beam has none
+    latest: dict[int, int] = field(init=False, default_factory=dict)
     # Both return the rows of the state to continue with, None for all as they are: `begin` from the sentences' limits and the device,
     # `advance` by choosing from log-probabilities (R V).
     begin: ClassVar[Callable[..., Tensor | None]]
@@ -298,9 +297,8 @@ class Beam(Search):
         ]
 
 
-MakeSearch = Callable[
-    [int, int, tuple[int, ...]], Search
-]  # from bos, eos and the tokens that are never generated
+# from bos, eos and the tokens that are never generated
+MakeSearch = Callable[[int, int, tuple[int, ...]], Search]
 
 
 def searcher(
@@ -324,8 +322,7 @@ def searcher(
         )
     if sample is not None:
         Sample(0, 0, **sample)
-        seeds = itertools.count(
-            int(sample.get("seed", 0))
-        )  # each batch draws from a seed of its own
+        # each batch draws from a seed of its own
+        seeds = itertools.count(int(sample.get("seed", 0)))
         return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
     return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, **how)  # type: ignore[arg-type]

@@ -103,9 +103,8 @@ class FastSession:
         self.filled, self.longest = self.length, self.length + longest
         first, like = self.engine.layers[0].mixer, self.engine.like
         room = self.length + min(longest, STEP) * width
-        self.room = (
-            room if width == 1 else min(room, self.length + DROP * width)
-        )  # of it, until keys are dropped
+        # of it, until keys are dropped
+        self.room = room if width == 1 else min(room, self.length + DROP * width)
         self.cache = like.new_empty(
             len(self.engine.layers), len(source), room, 2, first.heads, first.width
         )
@@ -116,16 +115,13 @@ class FastSession:
                 )
         if width > 1:
             self.hidden = like.new_zeros(len(source), room)  # R T: 0 or −∞
-            self.places = torch.arange(room, device=like.device).repeat(
-                len(source), 1
-            )  # S T: positions of the keys
+            # S T: positions of the keys
+            self.places = torch.arange(room, device=like.device).repeat(len(source), 1)
             self.apart = like.new_full((width, width), float("-inf")).fill_diagonal_(0.0)
 
     def reorder(self, rows: Tensor) -> None:
-        memory, sentences = (
-            self.memory,
-            rows[:: self.width] // self.beams,
-        )  # the rows of a beam stay with their sentence
+        # the rows of a beam stay with their sentence
+        memory, sentences = (self.memory, rows[:: self.width] // self.beams)
         leaving = len(sentences) != self.cache.shape[1]
         if memory is not None and leaving:
             memory.reorder(sentences)
@@ -215,9 +211,8 @@ def read_memory(model: Any, source: Tensor, lengths: Tensor, turn: bool = False)
         key = ready.key.transpose(2, 3) if turned else ready.key
         pairs.append((key.contiguous(), ready.value.contiguous()))
     mask = None
-    if allowed.is_cuda or not bool(
-        allowed.all()
-    ):  # a GPU is not asked: one would have to wait for it
+    # a GPU is not asked: one would have to wait for it
+    if allowed.is_cuda or not bool(allowed.all()):
         hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
         mask = torch.zeros(
             len(memory), 1, 1, memory.shape[1], dtype=memory.dtype, device=memory.device

@@ -20,9 +20,8 @@ PIECE = 1 << 22  # bytes that one thread reads
 SMALL = 150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
 
 
-in_one_row: ContextVar[bool] = ContextVar(
-    "in_one_row", default=False
-)  # whether a step is captured that may use kernels of its own
+# whether a step is captured that may use kernels of its own
+in_one_row: ContextVar[bool] = ContextVar("in_one_row", default=False)
 
 
 def layout_for(rows: int, like: Tensor) -> str:
@@ -44,12 +43,10 @@ class Copies:
     through `.data` or numpy change no version counter, so the contents are read."""
 
     def __init__(self) -> None:
-        self.concatenated: list[
-            tuple[Tensor, list[Tensor]]
-        ] = []  # in their own layout: written again where they are
-        self.packed: dict[
-            int, tuple[Tensor, list[int]]
-        ] = {}  # in another layout: parameters with their fingerprints
+        # in their own layout: written again where they are
+        self.concatenated: list[tuple[Tensor, list[Tensor]]] = []
+        # in another layout: parameters with their fingerprints
+        self.packed: dict[int, tuple[Tensor, list[int]]] = {}
 
     def concatenate(self, parts: list[Tensor]) -> Tensor:
         self.concatenated.append((torch.cat(parts), parts))
@@ -162,9 +159,8 @@ class InBlocks(TorchFunctionMode):
     def __init__(self, copies: Copies) -> None:
         super().__init__()
         self.copies = copies
-        self.made: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # with the weight itself, so that no other gets its id
+        # with the weight itself, so that no other gets its id
+        self.made: dict[int, tuple[Tensor, Tensor]] = {}
 
     def __torch_function__(
         self, function: Any, types: Any, given: Any = (), named: Any = None

@@ -23,10 +23,8 @@ from ..training.signals import Stopped, stopper
 from .ray_runner import cluster
 from .runner import SECONDS
 
-PART, TOGETHER = (
-    512,
-    4096,
-)  # texts of a part that is kept or sent, and of any other: batches of many are of more similar lengths
+# texts of a part that is kept or sent, and of any other: batches of many are of more similar lengths
+PART, TOGETHER = (512, 4096)
 RETRIES = 3  # of a part whose process died
 Tick = Callable[[int], object]  # called with the number of texts that were translated
 Done = dict[str, Any]  # the lines of a part, and how many of its outputs were cut

@@ -44,9 +44,10 @@ class Row:
     name: str
     metrics: dict[str, list[float]]
     runs: list[Path] = field(default_factory=list)
+    # of `per_example`
     sums: dict[str, tuple[list[Sums], Score]] = field(
         default_factory=dict, compare=False, repr=False
-    )  # of `per_example`
+    )
     before: str = ""  # the row whose models it starts from, with the same seeds
 
     def mean(self, metric: str) -> float:

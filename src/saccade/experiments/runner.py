@@ -31,15 +31,8 @@ from ..training.work import Work
 from .study import Job, Values
 
 DIED = "its process died twice; it may need more memory than there is"
-TESTED = (
-    "bleu",
-    "gleu",
-    "chrf",
-    "aer",
-    "accuracy",
-    "perplexity",
-    "exact",
-)  # scores on a test set that results have
+# scores on a test set that results have
+TESTED = ("bleu", "gleu", "chrf", "aer", "accuracy", "perplexity", "exact")
 SECONDS = 0.3  # between two signs of life of a training, and between two looks at signals
 
 
@@ -174,9 +167,8 @@ class Queue:
     """Which job may run next: those it needs are done, and nothing that is timed has company."""
 
     def __init__(self, jobs: Sequence[Job], board: Board) -> None:
-        self.waiting = sorted(
-            jobs, key=lambda job: not job.alone
-        )  # what is timed first, before others fill the machine
+        # what is timed first, before others fill the machine
+        self.waiting = sorted(jobs, key=lambda job: not job.alone)
         self.board = board
         self.running: list[Job] = []
         self.failed: dict[str, str] = {}  # name → why
@@ -254,9 +246,8 @@ def run_here(queue: Queue, threads: int) -> None:
 
 def serve(connection: Connection, number: int, threads: int) -> None:
     """A worker process: runs the jobs that it is sent, and answers with how far each is, then with what went wrong, or nothing."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # of the terminal; whoever started this process sends SIGTERM
+    # of the terminal; whoever started this process sends SIGTERM
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())

@@ -59,9 +59,8 @@ def share_above(drawn: Sums, real: float) -> float:
 def permutation(a: Sums, b: Sums, score: Score) -> float:
     """p of a paired approximate randomization test (Noreen 1989): each example, of all seeds at once, is swapped between a and b or not."""
     chance, count, of_a, of_b = np.random.default_rng(12345), a.shape[1], a.sum(1), b.sum(1)
-    exact = (
-        list(itertools.product((0, 1), repeat=count))[1:] if count <= EXACT else None
-    )  # without the one that swaps nothing
+    # without the one that swaps nothing
+    exact = list(itertools.product((0, 1), repeat=count))[1:] if count <= EXACT else None
     gaps = []
     for swap in (
         exact if exact is not None else (chance.integers(2, size=count) for _ in range(SAMPLES))
@@ -129,9 +128,10 @@ def rank_agreement(
     chance, theirs, found = np.random.default_rng(12345), np.asarray(second), []
     for _ in range(SAMPLES):
         rows = chance.integers(len(seeds), size=len(seeds))
+        # see `bootstrap`
         ours = [
             float(chance.choice(seeds[row], max(len(seeds[row]) - 1, 1)).mean()) for row in rows
-        ]  # see `bootstrap`
+        ]
         if (value := rank_correlation(ours, theirs[rows].tolist())) is not None:
             found.append(value)
     low, high = np.percentile(found, [2.5, 97.5]).tolist()

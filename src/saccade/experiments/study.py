@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 PLAN, RESULTS, RUNS = "plan.json", "results", "runs"  # in a table's folder
 SWEEP = "-rate-"  # in the stage of a training that tries a learning rate: STAGE-rate-0.001
 SCALES = ("tiny", "small")
+# set → its recipe
 RECIPES = {
     "text": "wikitext-2",
     "labels": "sst2-transformer",
     "en-de": "multi30k-en-de",
     "de-en": "multi30k-de-en",
-}  # set → its recipe
+}
 NAMES = {
     "text": "WikiText-2 (text)",
     "labels": "SST-2 (sentiment)",
@@ -50,20 +51,17 @@ class Job:
     row: str
     stage: str
     seed: int
-    do: Callable[
-        [Job, Context], Values
-    ]  # of a module, so that another process finds it by its name
+    # of a module, so that another process finds it by its name
+    do: Callable[[Job, Context], Values]
     settings: Values
     out: Path
     after: tuple[Job, ...] = ()  # whose trained models it needs
-    reads: tuple[
-        Job, ...
-    ] = ()  # trainings whose results choose its learning rate, wherever they were measured
+    # trainings whose results choose its learning rate, wherever they were measured
+    reads: tuple[Job, ...] = ()
     any_after: bool = False  # runs with those of `after` that worked
     alone: bool = False  # is timed, so that nothing else may run beside it
-    limit: float = float(
-        "inf"
-    )  # seconds after which a worker process is ended, since libraries can hang
+    # seconds after which a worker process is ended, since libraries can hang
+    limit: float = float("inf")
 
     @property
     def name(self) -> str:
@@ -102,9 +100,8 @@ class Job:
         return os.path.isfile(self.folder / "best" / MANIFEST)
 
     def write(self, values: Values) -> None:
-        about = {
-            name: value for name, value in environment().items() if name != "command"
-        }  # of the machine that ran this job
+        # of the machine that ran this job
+        about = {name: value for name, value in environment().items() if name != "command"}
         content = {
             "row": self.row,
             "stage": self.stage,

@@ -22,19 +22,11 @@ from ..views.long_texts import Found, make_sites
 from . import huggingface  # so that records notice attention functions of transformers
 
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
-OTHER_INPUTS = (
-    "pixel_values",
-    "input_features",
-    "input_values",
-)  # what models of images and sound read
+# what models of images and sound read
+OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
 MOST_NEW = 256  # tokens that are generated where no target is given
-OF_TOKENIZERS = (
-    "tokenizer",
-    "vocab",
-    "spiece",
-    "sentencepiece",
-    "source.spm",
-)  # how their files begin
+# how their files begin
+OF_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")
 
 
 def look(
@@ -154,9 +146,8 @@ def show_pretrained(
             model(**inputs)
         if seen:
             return look(seen, source, title=text, model=Path(name).name)
-        with running(
-            name, model
-        ):  # of attention that computes its weights in a way of its own, as DeBERTa's does
+        # of attention that computes its weights in a way of its own, as DeBERTa's does
+        with running(name, model):
             given = getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
         if not given:
             what = f"{name} has no attention that can be seen (a {model.config.model_type} model)"
@@ -259,9 +250,8 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     # eager, whatever a stranger's config.json names: other implementations may be kernels that are fetched and run
     options = {"use_safetensors": True, "attn_implementation": "eager", "output_loading_info": True}
     model, loaded = ask("model", kind, config=settings, **options)
-    missing = sorted(
-        key for key in loaded["missing_keys"] if "pooler" not in key
-    )  # it reads what attention has made
+    # it reads what attention has made
+    missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)
     if missing:
         raise SaccadeError(
             f"{name} lacks {len(missing)} of the model's weights, such as {missing[0]}; save it again as a whole"
@@ -270,9 +260,8 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
         raise SaccadeError(
             f"{name} reads {model.main_input_name}, not text; run it in Python inside `with saccade.record(model)`"
         )
-    if os.path.isdir(name) and not any(
-        file.startswith(OF_TOKENIZERS) for file in files
-    ):  # an empty one would be made up
+    # an empty one would be made up
+    if os.path.isdir(name) and not any(file.startswith(OF_TOKENIZERS) for file in files):
         raise SaccadeError(
             f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`"
         )

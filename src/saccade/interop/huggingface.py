@@ -28,9 +28,8 @@ def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterat
     interface: Any = getattr(
         sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None
     )
-    if not hasattr(
-        interface, "get_interface"
-    ):  # none of its models can be here, or a version before 5
+    # none of its models can be here, or a version before 5
+    if not hasattr(interface, "get_interface"):
         yield
         return
     global open_records
@@ -66,9 +65,8 @@ def listening(get_interface: Callable[..., Any]) -> Callable[..., Any]:
         ) -> Any:
             before = count()
             found = function(module, query, key, value, mask, *rest, **options)
-            if (
-                count() == before
-            ):  # not by a function inside, such as F.scaled_dot_product_attention
+            # not by a function inside, such as F.scaled_dot_product_attention
+            if count() == before:
                 notice(lambda: look_of(module, query, key, mask, found[1], **options))
             return found
 
@@ -81,10 +79,8 @@ def look_of(
     module: nn.Module, query: Tensor, key: Tensor, mask: Any, made: Any, **options: Any
 ) -> ForeignLook:
     """A call of an attention function. Weights `made` by an eager one are kept where they are not those of the common formula."""
-    added, visible = (
-        [options.get("position_bias")],
-        getattr(mask, "mask_mod", None),
-    )  # of a flex attention's BlockMask
+    # of a flex attention's BlockMask
+    added, visible = ([options.get("position_bias")], getattr(mask, "mask_mod", None))
     weights = (
         made
         if isinstance(made, Tensor) and made.shape == (*query.shape[:3], key.shape[2])
@@ -92,9 +88,8 @@ def look_of(
     )
     if isinstance(mask, Tensor):
         added.append(mask[:, None, None].bool() if mask.dim() == 2 else mask)
-    if (
-        visible is None and weights is None and (mask is None or mask.dim() == 2)
-    ):  # a kernel that hides later keys itself: flash
+    # a kernel that hides later keys itself: flash
+    if visible is None and weights is None and (mask is None or mask.dim() == 2):
         causal, window = options.get("is_causal"), options.get("sliding_window") or key.shape[2]
         causal = getattr(module, "is_causal", False) if causal is None else causal
         visible = kernel_mask(key.shape[2] - query.shape[2], causal, window)

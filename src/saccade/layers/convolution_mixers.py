@@ -114,11 +114,12 @@ class LightConvolution(ConvolutionMixer):
         return self.outer(mixed if self.pointwise is None else self.pointwise(mixed))
 
     def with_kernels(self, inputs: Tensor, at: Tensor) -> Tensor:
+        # C 1 W
         per_channel = (
             self.shares(self.kernel, inputs)
             .repeat_interleave(inputs.shape[-1] // self.heads, 0)
             .unsqueeze(1)
-        )  # C 1 W
+        )
         return F.conv1d(inputs.transpose(1, 2), per_channel, groups=inputs.shape[-1]).transpose(
             1, 2
         )
@@ -141,9 +142,8 @@ class DynamicConvolution(LightConvolution):
         initialize(self.to_kernels)
 
     def with_kernels(self, inputs: Tensor, at: Tensor) -> Tensor:
-        kernels = self.shares(
-            self.to_kernels(at).unflatten(-1, (self.heads, self.width)), inputs
-        )  # B N H W
+        # B N H W
+        kernels = self.shares(self.to_kernels(at).unflatten(-1, (self.heads, self.width)), inputs)
         windows = inputs.unfold(1, self.width, 1).unflatten(2, (self.heads, -1))  # B N H C/H W
         return (windows @ kernels.unsqueeze(-1)).flatten(2)
 
@@ -171,9 +171,8 @@ class SeparableConvolution(ConvolutionMixer):
         super().__init__()
         self.width, self.channels = width, dim
         self.kernel, self.outer = nn.Parameter(torch.empty(dim, 1, width)), nn.Linear(dim, out)
-        nn.init.uniform_(
-            self.kernel, -((3 / width) ** 0.5), (3 / width) ** 0.5
-        )  # keeps the variance
+        # keeps the variance
+        nn.init.uniform_(self.kernel, -((3 / width) ** 0.5), (3 / width) ** 0.5)
         initialize(self.outer)
 
     def convolve(self, inputs: Tensor, at: Tensor) -> Tensor:

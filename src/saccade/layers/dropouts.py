@@ -35,9 +35,8 @@ def scatter_zeros(x: Tensor, share: float, seed: Tensor) -> Tensor:
         torch.arange(count, device=x.device, dtype=torch.int32)
         for count in (x.numel() // x.shape[-1], x.shape[-1])
     )
-    key = mix(
-        mix(row) ^ seed
-    )  # the seed goes in between: else two seeds would give the same zeros, moved
+    # the seed goes in between: else two seeds would give the same zeros, moved
+    key = mix(mix(row) ^ seed)
     bits = stir(key.unsqueeze(1) ^ at).view(x.shape)
     return torch.where(bits < int(share * (1 << 32)) - (1 << 31), 0.0, x * (1 / (1 - share)))
 
@@ -108,9 +107,8 @@ class WeightDropped(Recurrence):
             for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         ]
         weights[1] = F.dropout(weights[1], self.share)
-        with (
-            warnings.catch_warnings()
-        ):  # cuDNN wants all weights in one piece and makes one of these at every call
+        # cuDNN wants all weights in one piece and makes one of these at every call
+        with warnings.catch_warnings():
             warnings.filterwarnings(
                 "ignore", message="RNN module weights are not part of single contiguous chunk"
             )

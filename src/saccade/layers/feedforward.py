@@ -87,9 +87,8 @@ class Celu(nn.Module):
 Softplus = add_activation("softplus", F.softplus, "log(1 + exp(x))", "Dugas et al. 2001")
 Linear = add_activation("linear", lambda x: x, "x, as it is")
 RELU = Choice(Relu)
-Activating = Annotated[
-    Callable[..., nn.Module] | str, activations
-]  # a class or a name; in a recipe a name
+# a class or a name; in a recipe a name
+Activating = Annotated[Callable[..., nn.Module] | str, activations]
 
 
 def activation_of(given: Callable[..., nn.Module] | str) -> nn.Module:
@@ -290,20 +289,17 @@ class Experts(nn.Module):
         """Sizes that depend on no number: for compiled and captured updates."""
         size = min(math.ceil(self.capacity * self.top * len(tokens) / self.count), len(tokens))
         used = gates.t().flatten() > 0  # what `threshold` left
-        wanted = self.one_hot(chosen.t().flatten()) * used.unsqueeze(
-            -1
-        )  # (top T) E: first choices before second ones
+        # (top T) E: first choices before second ones
+        wanted = self.one_hot(chosen.t().flatten()) * used.unsqueeze(-1)
         rank = ((wanted.cumsum(0) - 1) * wanted).sum(-1)  # how many came to the same expert before
         fits = used & (rank < size)
-        slot = torch.where(
-            fits, chosen.t().flatten() * size + rank, self.count * size
-        )  # the last slot takes what is left over
+        # the last slot takes what is left over
+        slot = torch.where(fits, chosen.t().flatten() * size + rank, self.count * size)
         rows = tokens.repeat(self.top, 1)
         taken = tokens.new_zeros(self.count * size + 1, tokens.shape[1]).index_copy(0, slot, rows)
         made = self.expert(taken[:-1].unflatten(0, (self.count, size)), slice(None)).flatten(0, 1)
-        made = torch.cat(
-            [made, made.new_zeros(1, made.shape[1])]
-        )  # autocast may have changed the type
+        # autocast may have changed the type
+        made = torch.cat([made, made.new_zeros(1, made.shape[1])])
         found = made[slot] * (gates.t().reshape(-1) * fits).unsqueeze(-1)
         return found.unflatten(0, (self.top, -1)).sum(0)
 

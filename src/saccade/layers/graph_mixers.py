@@ -207,9 +207,10 @@ class AttendLinks(nn.Module):
     def forward(self, h: Tensor, links: Links) -> Tensor:
         """What is read of each node, M heads D → M width"""
         own, other = ((h * a[..., 0]).sum(-1) for a in (self.a_own, self.a_other))  # M H
+        # E H
         scores = F.leaky_relu(
             own.index_select(0, links.target) + other.index_select(0, links.source), SLOPE
-        )  # E H
+        )
         weights = F.dropout(self.softmax(scores, links), self.dropout, self.training)
         found = links.total(weights.unsqueeze(-1) * h.index_select(0, links.source))
         return (found.mean(1) if self.last else found.flatten(1)) + self.bias

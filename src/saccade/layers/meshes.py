@@ -151,9 +151,10 @@ class MeshConvolution(nn.Module):
         turns = wave(mesh.angle, torch.arange(1 - self.orders, 2 * self.orders, device=x.device))[
             ..., 0
         ]
+        # E m n
         difference, total = (
             turns[:, (order[:, None] + sign * order) + self.orders - 1] for sign in (-1, 1)
-        )  # E m n
+        )
         direct, mirrored = (
             torch.view_as_complex(part).to(x.dtype) for part in (self.direct, self.mirrored)
         )

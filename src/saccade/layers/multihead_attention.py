@@ -21,9 +21,8 @@ from .mixers import Mixer, table
 MANY = (
     1024  # positions of a batch, from which one large product is worth joining the matrices for it
 )
-FEW = (
-    1 << 22
-)  # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
+# numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
+FEW = 1 << 22
 FORWARD = nn.Linear.forward  # somebody may replace it for all layers
 
 
@@ -42,9 +41,8 @@ def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
         or layer._backward_pre_hooks
     ):
         return None
-    own: Any = (
-        layer._parameters
-    )  # read directly: an attribute of a module takes a tenth of the time that a small product does
+    # read directly: an attribute of a module takes a tenth of the time that a small product does
+    own: Any = layer._parameters
     return (own["weight"], own["bias"]) if "weight" in own and "bias" in own else None
 
 
@@ -55,9 +53,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
     if None in given or _has_any_global_hook():
         return [layer(x) for layer in layers]
     pairs: Any = given
-    if (
-        len(pairs) > 1 and not torch.compiler.is_exporting() and x.numel() >= MANY * x.shape[-1]
-    ):  # one export is for all lengths
+    # one export is for all lengths
+    if len(pairs) > 1 and not torch.compiler.is_exporting() and x.numel() >= MANY * x.shape[-1]:
         weights, biases = (
             [weight for weight, _ in pairs],
             [bias for _, bias in pairs if bias is not None],
@@ -67,9 +64,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
             and x.dtype == weights[0].dtype
             and sum(weight.numel() for weight in weights) <= FEW
         )
-        pays = x.requires_grad or (
-            few and may_read()
-        )  # what is compiled or captured has no launches to save
+        # what is compiled or captured has no launches to save
+        pays = x.requires_grad or (few and may_read())
         if pays and len(biases) in (0, len(pairs)):
             bias = torch.cat(biases) if biases else None
             return kernels.affine_parts(
@@ -238,9 +234,8 @@ class MultiHeadAttention(Site, Mixer):
         """The next positions, x: B N dim, after those in the cache → the output and a new cache; x is at the end of `positions`."""
         if positions is None:
             positions = Positions.line(x.shape[1], cache.length + x.shape[1], x.device)
-        own = Positions(
-            positions.i, positions.i, kept=positions.kept
-        )  # the new keys are where the queries are
+        # the new keys are where the queries are
+        own = Positions(positions.i, positions.i, kept=positions.kept)
         new = self.prepare(x, own)
         after = cache.append(new.key, new.value)
         return self.read(

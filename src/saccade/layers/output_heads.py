@@ -42,9 +42,8 @@ class LinearHead(nn.Module):
             raise SaccadeError(
                 f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary"
             )
-        self._tied = (
-            tied,
-        )  # in a tuple, so that it is not a part of the head: its parameters have one owner
+        # in a tuple, so that it is not a part of the head: its parameters have one owner
+        self._tied = (tied,)
         if tied is None:
             self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=dim**-0.5))
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None

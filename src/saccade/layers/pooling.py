@@ -107,9 +107,8 @@ class TfIdf(Pool):
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
-        self.register_buffer(
-            "idf", torch.full((vocab,), -1.0)
-        )  # below every idf: no texts have been read yet
+        # below every idf: no texts have been read yet
+        self.register_buffer("idf", torch.full((vocab,), -1.0))
 
     def prepare(self, texts: Iterable[Sequence[int]]) -> None:
         """Counts in how many texts each token occurs; a token in none gets the largest idf of those that were seen."""

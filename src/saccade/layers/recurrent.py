@@ -136,9 +136,8 @@ class Recurrence(nn.Module):
     def read_piece(self, x: Tensor, carried: Carried) -> tuple[Tensor, Carried]:
         with warnings.catch_warnings() if self.output else nullcontext():
             if self.output:
-                warnings.filterwarnings(
-                    "ignore", "LSTM with projections"
-                )  # that oneDNN has none, on a CPU
+                # that oneDNN has none, on a CPU
+                warnings.filterwarnings("ignore", "LSTM with projections")
             output, last = self.layers(x, self.first(carried))
         return output, self.last(last)
 

@@ -191,10 +191,8 @@ class DeepNorm(Residual):
         super().__init__(norm, dropout)
         self.alpha, self.beta = {
             "alone": ((2 * depth) ** 0.25, (8 * depth) ** -0.25),
-            "encoder": (
-                0.81 * depth ** (5 / 16),
-                0.87 * depth ** (-5 / 16),
-            ),  # both stacks have the same depth
+            # both stacks have the same depth
+            "encoder": (0.81 * depth ** (5 / 16), 0.87 * depth ** (-5 / 16)),
             "decoder": ((3 * depth) ** 0.25, (12 * depth) ** -0.25),
         }[role]
 

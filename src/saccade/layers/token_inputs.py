@@ -79,9 +79,8 @@ class Learned(PositionEmbedding):
         self, dim: int, max_len: Positive = 512, join: Annotated[Choice, joins] = ADD
     ) -> None:
         super().__init__(dim, join)
-        self.vectors = drawn(
-            max_len, dim, std=math.sqrt(0.5)
-        )  # as wide as sinusoids, beside tokens of width 1
+        # as wide as sinusoids, beside tokens of width 1
+        self.vectors = drawn(max_len, dim, std=math.sqrt(0.5))
 
     def vectors_at(self, at: Tensor) -> Tensor:
         check_within(at, len(self.vectors))

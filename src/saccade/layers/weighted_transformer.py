@@ -29,10 +29,11 @@ class Branches(nn.Module):
         self.outer = nn.Parameter(torch.empty(count, hidden, dim))
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
         self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
+        # before their softmax
         self.kappa, self.alpha = (
             nn.Parameter(torch.zeros(heads)),
             nn.Parameter(torch.zeros(heads)),
-        )  # before their softmax
+        )
         self.dropout = nn.Dropout(dropout)
         inner = dim + hidden * count
         for weight, sizes in (

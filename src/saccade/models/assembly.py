@@ -99,10 +99,8 @@ class Config:
         """Defaults that depend on other settings: a mechanism that knows the tokens' order needs no sinusoids at the input."""
         chosen = values.get("position", "none")
         name = chosen.get("name") if isinstance(chosen, dict) else chosen
-        blind = (
-            "none",
-            *(entry.name for entry in positions.table if entry.make.needs_relation),
-        )  # to the order
+        # to the order
+        blind = ("none", *(entry.name for entry in positions.table if entry.make.needs_relation))
         known = {} if name in blind else {"position_embedding": "none"}
         return {**known, **values}
 

@@ -70,9 +70,8 @@ def grad_cam(model: ImageClassifier, image: Tensor, label: int) -> Tensor:
         grid = model.body.grid(*image.shape[2:])
         logit = model.head(model.pool(tokens, x.requires_grad_(), lengths))[0, label]
         [gradient] = torch.autograd.grad(logit, x)
-    found = (
-        (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0, -math.prod(grid) :]
-    )  # without a class token
+    # without a class token
+    found = (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0, -math.prod(grid) :]
     return (found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)).view(grid)
 
 
@@ -80,9 +79,8 @@ def from_windows(call: Look, at: Windows, shift: int) -> Tensor:
     """The mean row of a layer's weights within windows, each window back where it was in the grid: H R C."""
     rows, columns = at.grid
     weights = call.weights().float()
-    looking = at.divide(
-        weights.new_ones(1, rows * columns, 1), shift
-    )  # 0 at the padding of windows, which is nobody
+    # 0 at the padding of windows, which is nobody
+    looking = at.divide(weights.new_ones(1, rows * columns, 1), shift)
     received = (weights * looking.unsqueeze(1)).sum(2).transpose(1, 2)
     return at.join(received, shift)[0].T.unflatten(1, at.grid) / (rows * columns)
 

@@ -25,9 +25,8 @@ IMAGES = (
 )
 DEFAULT_IMAGES = {"family": "cnn", "size": "medium"}
 AUTO = "auto"  # the model.size that is chosen by the data and the device
-LARGE = (
-    2**27
-)  # numbers in the matrices of all layers, above which a model is measured before it is made
+# numbers in the matrices of all layers, above which a model is measured before it is made
+LARGE = 2**27
 
 
 class Undrawn(TorchFunctionMode):
@@ -155,9 +154,8 @@ class Builder:
     def checked(self, make: Callable[[], T]) -> T:
         """What `make` makes, if its parameters fit this machine; a large model is first built without memory, to be counted."""
         sizes = [int(getattr(self.settings, name, 1)) for name in ("dim", "hidden", "depth")]
-        options = getattr(
-            getattr(self.settings, "feedforward", None), "options", {}
-        )  # how many experts, or keys of a memory
+        # how many experts, or keys of a memory
+        options = getattr(getattr(self.settings, "feedforward", None), "options", {})
         count = max([1, *(value for value in options.values() if type(value) is int)])
         try:
             if (

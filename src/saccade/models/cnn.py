@@ -18,9 +18,8 @@ from .protocols import ImageEncoder, maps_of
 class CnnConfig:
     """The settings of a residual CNN; each stage is twice as wide as the one before, and has half as many rows and columns."""
 
-    sizes: ClassVar[Sizes] = named_sizes(
-        dim=(16, 24, 32, 64, 128)
-    )  # with the default depths, base is ResNet-18
+    # with the default depths, base is ResNet-18
+    sizes: ClassVar[Sizes] = named_sizes(dim=(16, 24, 32, 64, 128))
 
     dim: int = number(64, 1, 4096, "channels of the first stage")
     depths: list[int] = numbers(

@@ -84,9 +84,8 @@ class Layer(nn.Module):
 
     def __init__(self, c: Config, causal: bool) -> None:
         super().__init__()
-        std = math.sqrt(
-            4 * (1 - c.dropout) / (c.width * c.hidden)
-        )  # a gate lets a quarter of the variance through
+        # a gate lets a quarter of the variance through
+        std = math.sqrt(4 * (1 - c.dropout) / (c.width * c.hidden))
         self.conv = Convolution(
             c.hidden, 2 * c.hidden, c.width, causal=causal, std=std, normed=c.weight_norm
         )
@@ -164,9 +163,8 @@ class ConvS2S(Seq2Seq):
         real, x = real_positions(lengths, embedded), self.enter_source(embedded)
         for layer in self.encoder:
             x = layer(x, real)
-        z = scale_gradient(
-            self.leave_source(x), 1 / (2 * len(self.decoder))
-        )  # every attention sends its gradients here, of k and v
+        # every attention sends its gradients here, of k and v
+        z = scale_gradient(self.leave_source(x), 1 / (2 * len(self.decoder)))
         value = (HALF * (z + embedded)).unsqueeze(1)
         keys = [layer.cross.mechanism.prepare(z.unsqueeze(1), value).key for layer in self.decoder]  # type: ignore[union-attr, operator]
         readable = masks.padding(lengths).prepare(len(source), 1, queries, size, source.device)

@@ -25,10 +25,8 @@ STAGES = (
     (3, 1, 6, 320, 1),
 )
 STEM, HEAD = 32, 1280
-MEAN, STD = (
-    (127 / 255,) * 3,
-    (128 / 255,) * 3,
-)  # of the images that the pretrained weights have seen
+# of the images that the pretrained weights have seen
+MEAN, STD = ((127 / 255,) * 3, (128 / 255,) * 3)
 # names in the checkpoint, and what they are called here
 LAST = f"encoder.{sum(stage[-1] for stage in STAGES)}"
 WHOLE = {
@@ -77,11 +75,8 @@ class SameConvolution(nn.Conv2d):
         sides: list[int] = []
         for size, width, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True):
             missing = max((-(-size // stride) - 1) * stride + width - size, 0)
-            sides = [
-                missing // 2,
-                missing - missing // 2,
-                *sides,
-            ]  # F.pad begins with the last dimension
+            # F.pad begins with the last dimension
+            sides = [missing // 2, missing - missing // 2, *sides]
         return super().forward(F.pad(x, sides))
 
 

@@ -39,12 +39,8 @@ BASELINE = {
     "shared": True,
     "tied": True,
 }
-PAPER_SIZE = {
-    "dim": 768,
-    "hidden": 3072,
-    "depth": 12,
-    "heads": 12,
-}  # with a vocabulary of PAPER_VOCABULARY tokens
+# with a vocabulary of PAPER_VOCABULARY tokens
+PAPER_SIZE = {"dim": 768, "hidden": 3072, "depth": 12, "heads": 12}
 PAPER_VOCABULARY = 32_128
 SIZES = ("dim", "hidden", "depth", "heads", "head_width", "cross_heads", "cross_width")
 
@@ -55,9 +51,8 @@ class Modification:
 
     title: str
     settings: dict[str, Any]
-    scale: dict[
-        str, Any
-    ]  # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
+    # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
+    scale: dict[str, Any]
     paper: dict[str, float]
     difference: float = 0.0  # how many more operations (T) the paper counts, for a known reason
     why: str = ""
@@ -74,9 +69,8 @@ class Modification:
             else:
                 found[key] = scaled(factor, key, sizes)
         if "heads" in self.scale:
-            found.setdefault(
-                "head_width", sizes["head_width"]
-            )  # heads keep their width when their number changes
+            # heads keep their width when their number changes
+            found.setdefault("head_width", sizes["head_width"])
         return found
 
 

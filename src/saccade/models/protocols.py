@@ -11,10 +11,8 @@ from ..core import State
 from ..core.masks import Mask
 from ..errors import SaccadeError
 
-IMAGENET = (
-    (0.485, 0.456, 0.406),
-    (0.229, 0.224, 0.225),
-)  # mean and deviation of red, green and blue in photographs
+# mean and deviation of red, green and blue in photographs
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Encoder(nn.Module):

@@ -292,9 +292,8 @@ class RnnCaptioner(RnnGenerator, ImageToText):
         self.make_output(vocab, c, decoder, image.dim)
         self.grid: nn.Module = image_inputs.NoGridEmbedding()
         self.dropout_of_image = input_dropout(c)
-        if (
-            self.decoder.reads_memory
-        ):  # else one vector of all positions is read, which says nothing of where they are
+        # else one vector of all positions is read, which says nothing of where they are
+        if self.decoder.reads_memory:
             self.grid = c.grid_embedding(dim=image.dim, rows=8, columns=8)  # type: ignore[attr-defined]
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
@@ -341,8 +340,7 @@ for name, decoder, config, paper, summary in (
         Seq2Seq: partial(RnnSeq2Seq, decoder=decoder),
         ImageToText: partial(RnnCaptioner, decoder=decoder),
     }
-    if (
-        not decoder.reads_memory
-    ):  # else all positions of the encoder are read, and no vector is the text's alone
+    # else all positions of the encoder are read, and no vector is the text's alone
+    if not decoder.reads_memory:
         builds[TextAutoencoder] = partial(RnnAutoencoder, decoder=decoder)
     add_family(name, paper, config, builds, f"RNN encoder–decoder; {summary}")

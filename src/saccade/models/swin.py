@@ -23,9 +23,8 @@ from .vit import GELU
 class SwinConfig:
     """The settings of a Swin Transformer; each stage is twice as wide as the one before, with twice as many heads."""
 
-    sizes: ClassVar[Sizes] = named_sizes(
-        dim=(24, 32, 64, 96, 128), heads=(2, 2, 4, 3, 4)
-    )  # base and big are Swin-T and Swin-B
+    # base and big are Swin-T and Swin-B
+    sizes: ClassVar[Sizes] = named_sizes(dim=(24, 32, 64, 96, 128), heads=(2, 2, 4, 3, 4))
 
     dim: int = number(96, 1, 4096, "width of a patch's vector in the first stage")
     heads: int = number(3, 1, 4096, "heads in the first stage; they must divide `dim`")

@@ -38,9 +38,8 @@ class TransformerEncoder(AttendingEncoder):
         self.embedding = make_input(vocab, config)
         self.encoder = fitting(config, "encoder")
         self.extra = extra_tokens(self.encoder)
-        if (
-            self.extra
-        ):  # below `encoder`, so that they go where it goes; as wide as scaled token vectors
+        # below `encoder`, so that they go where it goes; as wide as scaled token vectors
+        if self.extra:
             self.encoder.register_parameter(
                 "extra", nn.Parameter(torch.randn(self.extra, self.dim))
             )
@@ -85,9 +84,8 @@ class ReadingDecoder(Seq2Seq):
     target: token_inputs.PositionedInput
     decoder: stack.Stack
     head: nn.Module
-    visible: masks.Mask = (
-        masks.causal()
-    )  # what a position sees of its own text in training; another one is a control
+    # what a position sees of its own text in training; another one is a control
+    visible: masks.Mask = masks.causal()
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
         """The memory of a source, B N dim."""

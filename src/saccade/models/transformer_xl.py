@@ -70,9 +70,8 @@ class TransformerXL(CarryingLM):
         super().__init__()
         fixed = {
             "mixer": Choice(SegmentAttention, {"bias": False}),
-            "mask": Choice(
-                masks.Full
-            ),  # blocks counted from a text's first token would move with every segment
+            # blocks counted from a text's first token would move with every segment
+            "mask": Choice(masks.Full),
             "position_embedding": Choice(NoPositionEmbedding),
             "block": Choice(Block),
             "stack": Choice(Stack),

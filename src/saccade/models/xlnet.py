@@ -24,9 +24,8 @@ from .transformer import TransformerEncoder
 from .transformer_xl import MOST_MEMORY, SegmentAttention, Settled
 from .two_stream import TwoStream, seen_by_streams
 
-Carried = tuple[
-    Tensor, ...
-]  # of each position in memory: its mark (B M 1) and the input of each layer (B M dim)
+# of each position in memory: its mark (B M 1) and the input of each layer (B M dim)
+Carried = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)

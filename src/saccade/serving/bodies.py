@@ -35,9 +35,8 @@ BOUNDARY = re.compile(
     r'^multipart/form-data\s*;(?:.*;)?\s*boundary=(?:"([^"\\]{1,200})"|([^\s;"]{1,200}))\s*(?:;|$)',
     re.IGNORECASE,
 )
-MARK_END = re.compile(
-    rb"--|[ \t]{0,100}\r\n"
-)  # behind a boundary: the last one, or one that a part follows
+# behind a boundary: the last one, or one that a part follows
+MARK_END = re.compile(rb"--|[ \t]{0,100}\r\n")
 PARAMETER = re.compile(
     rb';[ \t]*([\w!#$&+.^`|~*-]+)=(?:"((?:\\.|[^"\\])*+)"|([^\s;"]*))[ \t]*', re.DOTALL
 )

@@ -18,9 +18,8 @@ from ..decoding.engine import Engine, Memory, Own
 from ..decoding.session import STEP, engine_of, read_memory
 from ..decoding.weight_layouts import layout_for
 
-LARGE = (
-    8 * STEP
-)  # positions of a cache, or columns of a memory, that is given back once nobody is here
+# positions of a cache, or columns of a memory, that is given back once nobody is here
+LARGE = 8 * STEP
 
 
 @dataclass(eq=False)
@@ -195,9 +194,8 @@ class Flow:
                 torch.tensor(positions, device=device),
                 torch.arange(len(positions), device=device),
             )
-            self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(
-                1
-            )  # R T, above 0 what comes later
+            # R T, above 0 what comes later
+            self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(1)
             hidden = torch.zeros_like(self.distance, dtype=self.cache.dtype)
             self.hidden = hidden.masked_fill_(self.distance > 0, float("-inf"))[:, None, None]
         seen = self.cache[:, : len(self.tokens), : self.end].transpose(2, 4)  # L R H' 2 T D

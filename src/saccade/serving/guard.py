@@ -16,11 +16,8 @@ from .web_page import FILES as PAGE
 if TYPE_CHECKING:
     from .service import Service
 
-FREE = (
-    "/health/live",
-    "/health/ready",
-    *PAGE,
-)  # no key is needed; the page has nothing in it before one is entered
+# no key is needed; the page has nothing in it before one is entered
+FREE = ("/health/live", "/health/ready", *PAGE)
 KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",

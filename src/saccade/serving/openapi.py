@@ -63,9 +63,8 @@ COMPLETED = shape(
     {"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)},
     usage=USAGE,
 )
-ERROR = shape(
-    {"error": {"anyOf": [TEXT, shape({"message": TEXT})]}}
-)  # the second as OpenAI's clients want it
+# the second as OpenAI's clients want it
+ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})
 MODEL = shape(
     {
         "id": TEXT,

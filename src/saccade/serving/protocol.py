@@ -15,10 +15,8 @@ from .guard import HEADERS
 
 CRUMB, CRUMBS = 16, 1000  # bytes; parts of a body that may be smaller
 MAX_HEAD_BYTES = 32 * 1024  # of a request's line and headers
-HEAD, LINGER = (
-    10.0,
-    2.0,
-)  # seconds in which the first request begins, and in which a refusal can be read
+# seconds in which the first request begins, and in which a refusal can be read
+HEAD, LINGER = (10.0, 2.0)
 CONNECTIONS, SPARE = 2000, 100
 MIN_FILES = 50  # open files, of which half are for connections
 MIN_READ_BYTES = 64 * 1024  # of an answer that a client reads in the seconds of a request
@@ -128,10 +126,8 @@ class Protocol(H11Protocol):
     """One connection."""
 
     conn: Connection
-    most, lingering = (
-        CONNECTIONS,
-        SPARE,
-    )  # connections; those above them that may wait until a refusal is read
+    # connections; those above them that may wait until a refusal is read
+    most, lingering = (CONNECTIONS, SPARE)
     seconds = 30.0  # without progress, after which an answer is given up
 
     def __init__(self, config: Any, *given: Any, **more: Any) -> None:

@@ -39,9 +39,8 @@ DOES: dict[str, tuple[type, ...]] = {
     "translate": (Translation,), "tag": (Tagging,), "classify": (Classification, ImageClassification),
     "generate": (LanguageModelling,), "caption": (Captioning,), "answer": ANSWERING,
 }  # fmt: skip
-PAIR = re.compile(
-    r"([a-z]{2,3})[-_]([a-z]{2,3})"
-)  # the name of a model that is named by its languages
+# the name of a model that is named by its languages
+PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -159,9 +158,8 @@ class Served:
             output.is_wanted = lambda: not made.cancelled
             return made
         most = asked.max_length or (limit if limit == self.limits.tokens else None)
-        alike = (
-            object() if sample else (asked.beam, asked.length_penalty, most)
-        )  # who samples draws for itself
+        # who samples draws for itself
+        alike = object() if sample else (asked.beam, asked.length_penalty, most)
         return self.job(
             "translate", text, lambda texts: self.translate_all(texts, search, most), alike
         )

@@ -37,17 +37,14 @@ SIGNALS = tuple(
 )
 SO_ATTACH_FILTER, BPF_RETURN = 26, 6  # of Linux
 BACKLOG = 2048  # connections that wait to be taken
-SEND_BUFFER_BYTES = (
-    128 * 1024
-)  # of an answer that the system holds until the client reads them; by itself it would take megabytes
+# of an answer that the system holds until the client reads them; by itself it would take megabytes
+SEND_BUFFER_BYTES = 128 * 1024
 TURN = 0.0005  # seconds after which the thread of HTTP and the one of the models let each other run
 YIELD = 0.002  # seconds in which a process with fewer connections can take one
 LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
 NOT_READY = 2**31 - 1  # in place of the number of connections, until a worker has loaded its models
-FAILURES, FAILURE_SECONDS = (
-    5,
-    60.0,
-)  # workers that end before they are ready, within this time, end the service
+# workers that end before they are ready, within this time, end the service
+FAILURES, FAILURE_SECONDS = (5, 60.0)
 MISTAKE = 2  # the exit code after a SaccadeError, which another start does not change
 log = logging.getLogger("saccade.serving")
 
@@ -69,9 +66,8 @@ class Server(uvicorn.Server):
         self.coming: set[asyncio.Future[Any]] = set()
 
     async def startup(self, sockets: Any = None) -> None:
-        await super().startup(
-            []
-        )  # connections are accepted here, one at a time, so that surplus ones can be refused
+        # connections are accepted here, one at a time, so that surplus ones can be refused
+        await super().startup([])
         for here in sockets or ():
             if not self.should_exit:
                 self.watch(here)
@@ -133,9 +129,8 @@ class Server(uvicorn.Server):
         loop, came = asyncio.get_running_loop(), list[socket.socket]()
         for here in sockets or ():
             loop.remove_reader(here)
-            with contextlib.suppress(
-                OSError
-            ):  # the queue is empty: closed right then, before another connection enters it
+            # the queue is empty: closed right then, before another connection enters it
+            with contextlib.suppress(OSError):
                 while len(came) < CONNECTIONS:
                     came.append(here.accept()[0])
             here.close()
@@ -166,9 +161,8 @@ def serve(settings: Settings, say: Any) -> int:
 
 def bind(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    made = socket.socket(
-        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # named, or asyncio leaves Nagle's algorithm on: 40 ms an answer
+    # named, or asyncio leaves Nagle's algorithm on: 40 ms an answer
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # of each connection
     try:
@@ -188,9 +182,8 @@ def ignore_arrivals(*listening: socket.socket) -> None:
     """On Linux, the system drops each new handshake from now on, so that the queue of a socket can be emptied before it is closed.
 
     Without it, a connection that arrives between the last `accept` and `close` is reset. Its client tries again and is refused."""
-    code = ctypes.create_string_buffer(
-        struct.pack("HBBI", BPF_RETURN, 0, 0, 0)
-    )  # a packet filter that keeps 0 bytes
+    # a packet filter that keeps 0 bytes
+    code = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))
     for here in listening if sys.platform == "linux" else ():
         with contextlib.suppress(OSError):  # a sandbox may forbid it
             here.setsockopt(
@@ -233,16 +226,14 @@ class Workers:
 
     def __init__(self, settings: Settings, here: socket.socket) -> None:
         self.settings, self.here, self.ending, self.code = settings, here, False, 0
-        self.counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast(
-            "i"
-        )  # connections of each, which all see
+        # connections of each, which all see
+        self.counts = memoryview(mmap.mmap(-1, 4 * settings.workers)).cast("i")
         self.counts[:] = array("i", [NOT_READY] * settings.workers)
         self.children: dict[int, int] = {}  # process → number
         self.served = False  # whether any worker was ready
         self.failed: deque[float] = deque(maxlen=FAILURES)  # times
-        self.alive = (
-            os.pipe()
-        )  # its writing end is open in this process alone, and closed with it however it ends
+        # its writing end is open in this process alone, and closed with it however it ends
+        self.alive = os.pipe()
 
     def run(self) -> int:
         gc.freeze()  # workers share what is imported, and the end does not wait for a look through all of it
@@ -302,9 +293,8 @@ class Workers:
                 self.end()
 
     def start(self, number: int) -> None:
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, SIGNALS
-        )  # a signal waits until the worker has its own handlers
+        # a signal waits until the worker has its own handlers
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         child = os.fork()
         if child:
             self.children[child] = number

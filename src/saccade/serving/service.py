@@ -154,9 +154,8 @@ class Service:
         """The results of jobs; they are given up when the client goes away or the time is over."""
         self.worker.submit(jobs)
         together = asyncio.gather(*(job.future for job in jobs))
-        together.add_done_callback(
-            lambda found: found.cancelled() or found.exception()
-        )  # seen, also where nobody waits any more
+        # seen, also where nobody waits any more
+        together.add_done_callback(lambda found: found.cancelled() or found.exception())
         gone = asyncio.ensure_future(request.receive())
         try:
             both: set[asyncio.Future[Any]] = {together, gone}

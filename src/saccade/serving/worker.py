@@ -20,10 +20,8 @@ from .service_settings import Limits
 
 log = logging.getLogger("saccade.serving")
 PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others
-SOME, LONGEST_WAIT = (
-    32,
-    3.0,
-)  # answers whose speed counts; seconds that a text may wait where many do
+# answers whose speed counts; seconds that a text may wait where many do
+SOME, LONGEST_WAIT = (32, 3.0)
 ENDED = object()  # behind the last piece of a stream
 
 

@@ -207,9 +207,8 @@ runpy.run_module("saccade", run_name="__main__", alter_sys=True)
 @contextmanager
 def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Future[None]]:
     """Within the `with`, `saccade WORDS` runs in another process, whose progress is noted; yields the future of its end."""
-    kept = {
-        name: value for name, value in os.environ.items() if name != "FORCE_COLOR"
-    }  # its output is not a terminal
+    # its output is not a terminal
+    kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
     environment = {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", BESIDE, *words]
     pipes: dict[str, Any] = {

@@ -30,9 +30,8 @@ from ..views.document import MOST_PIXELS, Site
 from ..views.long_texts import Found, make_sites
 from ..views.selection import is_flat
 
-Shown = tuple[
-    list[str], list[str], list[Site]
-]  # the tokens read, what came of them, and all attention
+# the tokens read, what came of them, and all attention
+Shown = tuple[list[str], list[str], list[Site]]
 MEAN_ROW, TOKEN_ROW, GRAD_CAM = "mean of all positions", "class token", "Grad-CAM"
 
 
@@ -81,9 +80,8 @@ def sites_between(
     for name, looks in sorted(seen.items(), key=lambda item: not item[1].cross):
         if only is not None and only.partition(", pass ")[0] != name:
             continue
-        own = (
-            source if read[name].calls else ["<bos>", *target[:-1]]
-        )  # the decoder has not looked at anything when it starts
+        # the decoder has not looked at anything when it starts
+        own = source if read[name].calls else ["<bos>", *target[:-1]]
         rows, columns = (target, source) if looks.cross else (own, own)
         passes = looks.passes
         names = (
@@ -187,9 +185,8 @@ def show_question(
 ) -> Shown:
     """All attention of a question to its picture, while the model answers it."""
     [seen] = task.answer(model, [(image, question)])
-    if isinstance(
-        task, OpenQuestions
-    ):  # the words of the answer look too, after those of the question
+    # the words of the answer look too, after those of the question
+    if isinstance(task, OpenQuestions):
         batch = task.batch(task.numbers([Asked(image, question, seen.answer)]), device_of(model))
         asked, said = task.text.label_text(question), task.text.label_text(seen.answer)
         rows, own = [*asked, *said, "<eos>"], [*asked, "<bos>", *said]

@@ -21,10 +21,8 @@ from ..tasks.task import Task
 from ..training.checkpoints import check_parameters, stored_sizes
 from ..training.parameters import learned
 
-LARGEST, MOST_VALUES = (
-    16 * 2**20,
-    3_000_000,
-)  # bytes of a model folder's JSON, and how many values it may hold
+# bytes of a model folder's JSON, and how many values it may hold
+LARGEST, MOST_VALUES = (16 * 2**20, 3_000_000)
 # of a model in a folder: how many times the numbers it stores it may register (tied matrices are made, then exchanged), how many more that
 # are computed (such as positions), and how many parts for each stored tensor
 MORE, UNSTORED, PARTS = 3, 2**24, 200

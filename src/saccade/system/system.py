@@ -100,11 +100,12 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     known = recipes.task(recipe).options
     for name, value in options.items():
         if name not in known:
+            # its name on the command line
             shown = {
                 "quarters": "lengths",
                 "max_length": "max-length",
                 "length_penalty": "length-penalty",
-            }.get(name, name)  # its name on the command line
+            }.get(name, name)
             sentence = f"an evaluation of {recipe.task} has no option '{{}}'; leave it out"
             raise SaccadeError(sentence.format(name), shell=sentence.format(shown))
         if value is not None:
@@ -245,9 +246,8 @@ def prepared(made: Recipe) -> tuple[System, Work]:
     train, dev = train_and_dev(made, skipped)
     system = build(made, train)
     check_memory(system.model, system.device)
-    work: Work = system.task.work(
-        system.recipe, train, dev, system.device
-    )  # the recipe as it was fitted to the data
+    # the recipe as it was fitted to the data
+    work: Work = system.task.work(system.recipe, train, dev, system.device)
     work.counts, work.some = {"train": len(train), "dev": len(dev)}, spread(dev)
     skipped.merge(getattr(work, "skipped", Skipped()))
     return replace(
@@ -276,9 +276,8 @@ def note_data(
     """What was read, held out and skipped, the sizes of the vocabularies, and what the dev examples share with those of training."""
     thing, data = task.data.thing, recipe.data
     each, judged = getattr(work, "examples", train), len(dev)
-    used = len(
-        {id(getattr(one, "example", one)) for one in each}
-    )  # a picture with several captions is one
+    # a picture with several captions is one
+    used = len({id(getattr(one, "example", one)) for one in each})
     own = (
         f"in {data.dev}"
         if data.dev

@@ -41,10 +41,8 @@ from .output_lengths import OutputLengths, check_length
 from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
-TOGETHER, BUDGET = (
-    64,
-    2048,
-)  # pictures that are described at once; tokens of a batch whose loss is measured
+# pictures that are described at once; tokens of a batch whose loss is measured
+TOGETHER, BUDGET = (64, 2048)
 
 
 class Forced(NamedTuple):
@@ -171,9 +169,10 @@ class Describing(PictureTask):
                 list(questions[start : start + TOGETHER]) or [""] * TOGETHER,
             )
             pixels = on_device(decoded(some, self.image_size), device)
+            # <unk> says nothing
             started = search(
                 words.bos, words.eos, tuple({words.pad, words.bos, words.unk} - {words.eos})
-            )  # <unk> says nothing
+            )
             limits = [max_length or self.lengths.limit(1)] * len(some)
             found = self.search(
                 model, pixels, words.encode_ids(asked[: len(some)]), started, limits

@@ -41,9 +41,8 @@ class LanguageModelling(Task):
         self.text, self.reads, self.how, self.several = text, text, how, several
         self.objective: Objective = objectives[how.objective](text, how)
         self.needs, self.outcome = self.objective.needs, self.objective.outcome
-        self.lines_end = (
-            text.kind == "words"
-        )  # <eos> is a line's end: words have no other sign for it
+        # <eos> is a line's end: words have no other sign for it
+        self.lines_end = text.kind == "words"
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
@@ -118,9 +117,8 @@ class LanguageModelling(Task):
             self.numbers(examples), self.how.block, self.several, seed, device, self.text.pad
         )
         lines = [one.line for one in examples]
-        stream.lines = (
-            lines if lines == sorted(set(lines)) else stream.lines
-        )  # documents of several files are counted
+        # documents of several files are counted
+        stream.lines = lines if lines == sorted(set(lines)) else stream.lines
         return stream
 
     def numbers(self, examples: Sequence[Document]) -> list[NDArray[np.int64]]:
@@ -139,9 +137,8 @@ class LanguageModelling(Task):
         found = [
             id for ids in self.text.encode_ids(text.split("\n")) for id in (*ids, self.text.eos)
         ]
-        return found[
-            :-1
-        ]  # nothing ends the last line: it is empty where the text ends in a line's end
+        # nothing ends the last line: it is empty where the text ends in a line's end
+        return found[:-1]
 
     @torch.no_grad()
     def metrics(

@@ -64,9 +64,8 @@ class Nodes(LabelTask):
     def learn(
         cls, recipe: Recipe, train: Sequence[Graph | Surface], given: Vocabulary | None = None
     ) -> Self:
-        if given is None and not any(
-            one.words for one in train
-        ):  # vertices of meshes have no words
+        # vertices of meshes have no words
+        if given is None and not any(one.words for one in train):
             given = Vocabulary.train(["vertex"], "words")
         if recipe.vocabulary.kind != "words" and given is None:
             wrong = f"expected vocabulary.kind=words for nodes, got {recipe.vocabulary.kind}"

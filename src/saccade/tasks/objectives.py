@@ -36,9 +36,8 @@ class Blocks:
     """Blocks of a stream, B (N + 1) tokens with <pad> behind the end of the text."""
 
     tokens: Tensor
-    here: NDArray[
-        np.int64
-    ]  # the same outside the model's device, so that reading them waits for no GPU
+    # the same outside the model's device, so that reading them waits for no GPU
+    here: NDArray[np.int64]
     documents: Tensor | None  # the number of each token's document, where there are several
     seeds: Sequence[tuple[int, ...]]  # of what is drawn
     lines: Sequence[int]
@@ -118,9 +117,8 @@ class Causal(Objective):
 
     def batch(self, blocks: Blocks) -> Batch:
         text, tokens, target = self.text, blocks.tokens[:, :-1], blocks.tokens[:, 1:]
-        if (
-            blocks.documents is not None
-        ):  # where a document begins cannot be known from the one before it
+        # where a document begins cannot be known from the one before it
+        if blocks.documents is not None:
             target = target.masked_fill(target == text.bos, text.pad)
         inputs = (tokens, *(blocks.packing if self.attends else ()))
         return Batch(inputs, target, text.pad, self.count(blocks.here[:, 1:]), blocks.lines)

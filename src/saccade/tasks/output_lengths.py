@@ -17,9 +17,8 @@ class OutputLengths:
     longest: int = 0
 
     def __post_init__(self) -> None:
-        if not (
-            0 <= self.ratio <= MOST and 0 <= self.longest <= MOST
-        ):  # as no training writes them
+        # as no training writes them
+        if not (0 <= self.ratio <= MOST and 0 <= self.longest <= MOST):
             raise TypeError(f"lengths beyond {MOST:,}")
 
     @classmethod

@@ -71,9 +71,8 @@ class Reward:
         plain, limit = getattr(model, "module", model), batch.target.shape[1] + BEYOND
         drawn = sample(plain, source, lengths, self.bos, self.eos, limit, self.samples)
         ends = (drawn == self.eos).cumsum(1)
-        real = (ends == 0) | (
-            (ends == 1) & (drawn == self.eos)
-        )  # what was drawn: all up to the first <eos>
+        # what was drawn: all up to the first <eos>
+        real = (ends == 0) | ((ends == 1) & (drawn == self.eos))
         rewards = self.rewards(drawn, real, batch).to(source.device)
         # the references and the outputs in one pass
         width = max(drawn.shape[1], read.shape[1])
@@ -95,9 +94,8 @@ class Reward:
         # divided by samples − 1: the mean has the output itself in it, and so the expectation is that of the whole reward
         gained = ((rewards - rewards.mean(1, keepdim=True)) * log_probs).sum() / (self.samples - 1)
         counts = torch.cat([(batch.target != batch.ignore).sum(1), real.sum(1)])
-        costs = left.total(counts) * (
-            batch.tokens / int(counts.sum())
-        )  # as many as references alone would leave
+        # as many as references alone would leave
+        costs = left.total(counts) * (batch.tokens / int(counts.sum()))
         return (
             self.likelihood
             * (token_loss(known, batch.target, batch.ignore, self.smoothing) + costs)

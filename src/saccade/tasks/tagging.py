@@ -37,9 +37,8 @@ class Tagging(LabelTask):
     command: ClassVar[str] = "tag {model} your.conllu"
     method: ClassVar[str] = 'm.tag("your sentence")'
 
-    usual: Sequence[
-        int
-    ] = ()  # of each token of a vocabulary of words, the tag that it has most often in training
+    # of each token of a vocabulary of words, the tag that it has most often in training
+    usual: Sequence[int] = ()
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:

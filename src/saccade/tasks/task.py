@@ -45,30 +45,24 @@ class Task:
 
     needs: type[Any]  # the kind of model it is built on
     reads: Vocabulary | None = None  # of its input, where that is text
-    measures: ClassVar[dict[str, bool]] = {
-        "loss": False
-    }  # the metrics of an evaluation, and whether higher is better
-    options: ClassVar[
-        dict[str, Callable[[Any], object]]
-    ] = {}  # what `evaluate` can be asked for, with a check of each value
+    # the metrics of an evaluation, and whether higher is better
+    measures: ClassVar[dict[str, bool]] = {"loss": False}
+    # what `evaluate` can be asked for, with a check of each value
+    options: ClassVar[dict[str, Callable[[Any], object]]] = {}
     data: ClassVar[Kind]  # what its examples are
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
     method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
-    learn: ClassVar[
-        Callable[..., Task]
-    ]  # from a recipe, training examples, and the vocabulary that a first model brings
+    # from a recipe, training examples, and the vocabulary that a first model brings
+    learn: ClassVar[Callable[..., Task]]
     restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
     tokens: Callable[[], dict[str, Any]]  # all that was learned from the examples, as JSON values
-    texts: Callable[
-        ..., dict[str, tuple[Vocabulary, list[str]]]
-    ]  # of examples: the name, vocabulary and lines of each side
+    # of examples: the name, vocabulary and lines of each side
+    texts: Callable[..., dict[str, tuple[Vocabulary, list[str]]]]
     build: Callable[[Builder], nn.Module]  # a fresh model
-    work: Callable[
-        [Recipe, Sequence[Any], Sequence[Any], torch.device], Work
-    ]  # what the training loop asks for
-    evaluate: Callable[
-        ..., dict[str, Any]
-    ]  # metrics of a model on examples, for people; may take the `options`
+    # what the training loop asks for
+    work: Callable[[Recipe, Sequence[Any], Sequence[Any], torch.device], Work]
+    # metrics of a model on examples, for people; may take the `options`
+    evaluate: Callable[..., dict[str, Any]]
 
     @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
@@ -140,12 +134,10 @@ class ExampleTask(Task):
     """A task whose examples are sequences of their own, not cut from a stream."""
 
     numbers: Callable[[Sequence[Any]], list[Any]]  # each example as token numbers, with its `line`
-    size: Callable[
-        [Any], tuple[int, int]
-    ]  # how many tokens of a numbered example are read, and how many generated
-    batch: Callable[
-        ..., Batch
-    ]  # of numbered examples, on a device; lengths are rounded up to a multiple
+    # how many tokens of a numbered example are read, and how many generated
+    size: Callable[[Any], tuple[int, int]]
+    # of numbered examples, on a device; lengths are rounded up to a multiple
+    batch: Callable[..., Batch]
     worker: ClassVar[type[ExampleWork]]  # what its training is made of
 
     def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
@@ -221,9 +213,8 @@ class ExampleWork(Work):
             self.dev = task.numbers(dev)
         except WrongExample as error:
             raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
-        if (
-            not recipe.data.dev and not recipe.data.strict
-        ):  # held out of the training data, where such examples are skipped
+        # held out of the training data, where such examples are skipped
+        if not recipe.data.dev and not recipe.data.strict:
             self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
         self.dev_share = len(self.dev) / max(len(self.examples), 1)
         self.lengths = [task.size(example) for example in self.examples]
@@ -303,9 +294,8 @@ def with_separator(body: Encoder, text: Vocabulary) -> tuple[Encoder, int | None
 
     def number(piece: str) -> int | None:
         ids = text.encode_ids([piece])[0]
-        sketched = (
-            torch.empty(0).device.type == "meta"
-        )  # with a vocabulary that has learned nothing
+        # with a vocabulary that has learned nothing
+        sketched = torch.empty(0).device.type == "meta"
         return ids[0] if len(ids) == 1 and (sketched or ids[0] != text.unk) else None
 
     return body, body.separate(number)

@@ -20,9 +20,8 @@ from ..recipe import TOKENIZERS
 from .rewards import gleu
 
 Link = tuple[int, int]
-Sums = dict[
-    str, tuple[NDArray[np.float64], Callable[[Any], float]]
-]  # metric → examples × statistics, and the metric of their sum
+# metric → examples × statistics, and the metric of their sum
+Sums = dict[str, tuple[NDArray[np.float64], Callable[[Any], float]]]
 
 
 def word_weights(
@@ -30,9 +29,8 @@ def word_weights(
 ) -> NDArray[np.floating]:
     """Piece weights (T N) → weights of words: sums over the pieces of a source word (`columns`), means over a target word's (`rows`)."""
     to, of = (np.asarray(words, dtype=int) for words in (rows, columns))
-    columns_of = np.zeros(
-        (of.max(initial=-1) + 1, len(to))
-    )  # no matrix of pieces × words: a picture has many thousands of both
+    # no matrix of pieces × words: a picture has many thousands of both
+    columns_of = np.zeros((of.max(initial=-1) + 1, len(to)))
     np.add.at(columns_of, of, weights[: len(to), : len(of)].T)
     found = np.zeros((to.max(initial=-1) + 1, len(columns_of)))
     np.add.at(found, to, columns_of.T)
@@ -186,9 +184,8 @@ def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> l
     )
     order = sorted(range(len(pairs)), key=words.__getitem__)
     sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
-    for n in (
-        order
-    ):  # all sentences of a length belong to the quarter in which the middle one of them is
+    # all sentences of a length belong to the quarter in which the middle one of them is
+    for n in order:
         middle = (bisect_left(sorted_words, words[n]) + bisect_right(sorted_words, words[n])) / 2
         groups[min(3, int(4 * middle / len(order)))].append(n)
     rows = []
@@ -217,9 +214,8 @@ def text_sums(outputs: Sequence[str], references: Sequence[str], tokenize: str =
     bleu = bleu_metric(tokenize)
     found: Sums = {"gleu": (sentence_gleu(outputs, references, bleu), percent_mean)}
     for name, metric in {"bleu": bleu, "chrf": sacrebleu.CHRF()}.items():
-        counts = metric._extract_corpus_statistics(
-            list(outputs), [list(references)]
-        )  # as its own tests of significance do
+        # as its own tests of significance do
+        counts = metric._extract_corpus_statistics(list(outputs), [list(references)])
         found[name] = (np.array(counts, dtype=np.float64), partial(score_of, metric))
     return found
 

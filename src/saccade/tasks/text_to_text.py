@@ -44,9 +44,8 @@ class TextToText(Translation):
         target: Vocabulary | None = None,
     ) -> Self:
         made = super().learn(recipe, train, given, target).judged_by(recipe)
-        score_all(
-            made.metrics_of_texts, ["a"], [Pair("a", "a")]
-        )  # a missing package shows now, not after the training
+        # a missing package shows now, not after the training
+        score_all(made.metrics_of_texts, ["a"], [Pair("a", "a")])
         return made
 
     @classmethod

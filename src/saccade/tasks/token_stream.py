@@ -41,9 +41,8 @@ class Stream:
         device: torch.device,
         pad: int = PAD,
     ) -> None:
-        self.lines: Sequence[int] = range(
-            1, len(each) + 1
-        )  # where documents start in their file, or which they are
+        # where documents start in their file, or which they are
+        self.lines: Sequence[int] = range(1, len(each) + 1)
         self.each, self.block, self.several, self.seed, self.device, self.pad = (
             list(each),
             block,
@@ -124,9 +123,8 @@ class StreamWork(Work):
         )
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)
-        self.dev = task.stream(
-            dev, 0, device
-        )  # as `evaluate` draws: one loss, whatever the seed of the training run
+        # as `evaluate` draws: one loss, whatever the seed of the training run
+        self.dev = task.stream(dev, 0, device)
         self.dev_share = len(self.dev.here) / len(self.stream.here)
 
     def epoch(self, epoch: int) -> Sequence[Plan]:
@@ -167,9 +165,8 @@ class CarriedWork(StreamWork):
         # What was carried last, for each number of rows: it stays where it is, since a captured update reads and writes it there.
         self.states: dict[int, Tensor] = {}
         self.empty: dict[int, list[tuple[Tensor, ...]]] = {}  # the model's own empty states
-        self.expected: tuple[
-            int, ...
-        ] = ()  # where the next blocks begin, if they continue the last ones
+        # where the next blocks begin, if they continue the last ones
+        self.expected: tuple[int, ...] = ()
 
     def epoch(self, epoch: int) -> Sequence[Plan]:
         """Row r reads the r-th part of the stream; blocks that make no whole update are left out at either end."""

@@ -53,9 +53,8 @@ from .text_scores import (
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
-Copies = dict[
-    int, tuple[str, int]
-]  # position in an output → the word that is copied there, and its number in the source
+# position in an output → the word that is copied there, and its number in the source
+Copies = dict[int, tuple[str, int]]
 
 
 class Numbered(NamedTuple):
@@ -76,9 +75,8 @@ class Translation(ExampleTask):
         True  # whether the sides of a pair should be about as long as each other
     )
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    workers: ClassVar[
-        tuple[type["PairWork"], type["PairWork"]]
-    ]  # without and with BLEU on the dev set
+    # without and with BLEU on the dev set
+    workers: ClassVar[tuple[type["PairWork"], type["PairWork"]]]
     options = Task.options | {
         "beam": searcher,
         "max_length": check_length,
@@ -317,9 +315,8 @@ class Translation(ExampleTask):
                     self.source.encode(pairs[n].source),
                     self.target.encode(pairs[n].target),
                 )
-                weights = rows[
-                    : len(target.ids) + 1, : len(source.ids) + 1
-                ]  # the last row and column are <eos>
+                # the last row and column are <eos>
+                weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]
                 found[n] = Aligned(
                     source, target, weights, word_links(weights, source, target, scripts)
                 )

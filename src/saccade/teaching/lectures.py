@@ -141,9 +141,8 @@ def build_site(
         made["index.html"], report_page("The lectures, live", overview, pages).encode()
     )
     about = "Where a slide slips, what is right, and the test that computes it."
-    listed = [
-        [*row, test.replace("::test_", ": ").replace("_", " ")] for *row, test in slip_rows()
-    ]  # names of tests wrap as words
+    # names of tests wrap as words
+    listed = [[*row, test.replace("::test_", ": ").replace("_", " ")] for *row, test in slip_rows()]
     write_atomically(
         made[f"{SLIPS}.html"],
         report_page("Slips", [Section("Slips", about, listed)], pages).encode(),

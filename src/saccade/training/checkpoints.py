@@ -83,9 +83,8 @@ def open_tensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "unable to open file" not in str(
-            error
-        ):  # torch says so where a file has just gone
+        # torch says so where a file has just gone
+        if isinstance(error, RuntimeError) and "unable to open file" not in str(error):
             raise
         raise SaccadeError(
             f"{path} cannot be read as safetensors ({error}); copy it again"
@@ -245,11 +244,12 @@ class RunFolder:
                 clear(old)
 
     def kept(self) -> list[Path]:
+        # the oldest first
         return sorted(
             path
             for path in (self.path / "kept").glob("*")
             if re.fullmatch("[0-9]{9,18}", path.name) and path.is_dir()
-        )  # the oldest first
+        )
 
     def forget(self, update: int) -> None:
         """Removes what was kept after an update from which the run now resumes, and what a kill left half written or removed."""
@@ -312,9 +312,8 @@ class RunFolder:
         tensors.update(
             {TRAINING + name: tensor for name, tensor in states(optimizer, model).items()}
         )
-        with (
-            ExitStack() as stack
-        ):  # rank 0 alone is in the context; the others write into its folder
+        # rank 0 alone is in the context; the others write into its folder
+        with ExitStack() as stack:
             new = Path(
                 ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last", size))))
             )

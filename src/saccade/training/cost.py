@@ -115,9 +115,8 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             return
-        with suppress(
-            OSError
-        ):  # Linux alone forgets the highest value; elsewhere it is that of the process so far
+        # Linux alone forgets the highest value; elsewhere it is that of the process so far
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.before = highest_memory()
 

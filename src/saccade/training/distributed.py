@@ -19,14 +19,10 @@ from ..errors import SaccadeError
 from .signals import Stopped
 
 T = TypeVar("T")
-LONGEST = timedelta(
-    hours=2
-)  # what one rank does while the others wait: an evaluation, a checkpoint
-BEAT, PATIENCE, GRACE = (
-    1.0,
-    15.0,
-    5.0,
-)  # seconds: between beats, without one until a rank is given up, to leave by itself
+# what one rank does while the others wait: an evaluation, a checkpoint
+LONGEST = timedelta(hours=2)
+# seconds: between beats, without one until a rank is given up, to leave by itself
+BEAT, PATIENCE, GRACE = (1.0, 15.0, 5.0)
 FINISHED = 1 << 40  # more beats than any rank has
 LOST = (
     "another training process died (killed, or out of memory?), so this one stops; "
@@ -225,9 +221,8 @@ def meet(backend: str) -> Heartbeat:
 
 def close(heart: Heartbeat) -> None:
     heart.over.set()
-    with suppress(
-        RuntimeError
-    ):  # this rank ends as it should: the others must not wait for its beats
+    # this rank ends as it should: the others must not wait for its beats
+    with suppress(RuntimeError):
         heart.store.add(f"beat/{heart.rank}", FINISHED)
     # A gloo group that is freed joins its threads while it holds Python's lock, for which one of them may wait: the process would hang
     # (seen with torch 2.13). So the group is kept until the process ends.

@@ -19,12 +19,8 @@ COLUMNS = (
     "tokens",
     "tokens_per_second",
 )
-OF_TRAINING = (
-    "loss",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-)  # what TensorBoard draws besides the dev metrics
+# what TensorBoard draws besides the dev metrics
+OF_TRAINING = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
 DIGITS = {
     "loss": 3,
     "unigram_loss": 3,

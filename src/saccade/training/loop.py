@@ -31,9 +31,8 @@ RANK_SEED = (
 
 
 def captures(settings: TrainingRecipe, device: torch.device) -> bool:
-    return (
-        bool(settings.graphs) and device.type == "cuda"
-    )  # a recipe that asks for it can be used without a GPU too
+    # a recipe that asks for it can be used without a GPU too
+    return bool(settings.graphs) and device.type == "cuda"
 
 
 def ahead(work: Work, device: torch.device) -> int:
@@ -139,10 +138,8 @@ class Training:
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
-                self._evaluating, evaluating = (
-                    self._evaluating + evaluating,
-                    0.0,
-                )  # the seconds now contain the last evaluation
+                # the seconds now contain the last evaluation
+                self._evaluating, evaluating = (self._evaluating + evaluating, 0.0)
                 last = self.at.update >= self.settings.updates or self._out_of_time()
                 # A GPU is not asked for its numbers at every update: the processor would wait until it has computed them.
                 if (
@@ -242,9 +239,8 @@ class Training:
     def _read(self) -> dict[str, float]:
         """Reads the losses and gradient norms since the last time and stops at one that is not finite; the last update's two."""
         every = [one for _, _, tensors, norm in self._unread for one in (*tensors, norm)]
-        numbers = iter(
-            torch.stack(every).tolist() if every else ()
-        )  # together: a GPU is waited for once
+        # together: a GPU is waited for once
+        numbers = iter(torch.stack(every).tolist() if every else ())
         for number, lines, tensors, _ in self._unread:
             losses, norm = self.ranks.total([next(numbers) for _ in tensors]), next(numbers)
             self._numbers = {"loss": sum(losses), "gradient_norm": norm}

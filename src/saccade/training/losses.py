@@ -111,9 +111,8 @@ def batch_loss(
     repeats = 2 if agreement else 1
     wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)
-    target = (
-        None if agreement or batch.whole else batch.target
-    )  # two answers that should agree are compared as a whole
+    # two answers that should agree are compared as a whole
+    target = None if agreement or batch.whole else batch.target
     with auxiliary_losses.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
     loss = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)

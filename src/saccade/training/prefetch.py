@@ -19,9 +19,8 @@ class Spot(NamedTuple):
     batch: int
 
 
-Made = tuple[
-    Any, int, Spot
-]  # this rank's part of a batch, how often it counts (0 or 1), and the position after it
+# this rank's part of a batch, how often it counts (0 or 1), and the position after it
+Made = tuple[Any, int, Spot]
 
 
 class Ahead:

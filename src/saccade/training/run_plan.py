@@ -48,9 +48,8 @@ def plan(
     if not settings.updates:
         seconds = math.inf
         if settings.minutes or (on_cpu and not settings.epochs):
-            evaluations = (
-                work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)
-            )  # a third: without gradients
+            # a third: without gradients
+            evaluations = work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)
             with use_threads(threads):
                 seconds = measure(2.0) * WITH_STEP * (1 + evaluations)
         updates = choose_updates(
@@ -134,9 +133,10 @@ def time_update(
 ) -> float:
     """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
     kind, device = settings.autocast, next(model.parameters()).device
+    # as it is captured
     forward: nn.Module = (
         Lowered(model, kind) if kind and work.only_forward and device.type == "cuda" else model
-    )  # as it is captured
+    )
     taken, count, first = 0.0, 0, True
     with restored(model, work):
         batch = median_batch(work, work.epoch(0), ranks)

@@ -27,10 +27,8 @@ class Lines(Watcher):
 
     def __init__(self, name: str, write: Callable[[str], object]) -> None:
         self.name, self.write, self.printed = name, write, -SECONDS
-        self.total, self.expected = (
-            0,
-            0.0,
-        )  # updates, and the seconds of one that were measured before the first
+        # updates, and the seconds of one that were measured before the first
+        self.total, self.expected = (0, 0.0)
         self.first: Progress | None = None
 
     def another(self, name: str) -> "Lines":
@@ -59,9 +57,8 @@ class Lines(Watcher):
         self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:
-        with suppress(
-            OSError
-        ):  # whoever read it has gone (a closed terminal or pipe): the training continues
+        # whoever read it has gone (a closed terminal or pipe): the training continues
+        with suppress(OSError):
             self.write(f"{self.name}: {text}")
 
     def state(self, at: Progress, row: dict[str, float]) -> str:

@@ -42,9 +42,8 @@ def gather(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
 def divide_like(value: Tensor, like: Tensor) -> Tensor:
     """A whole tensor on the device of `like`, and divided over the ranks as it is."""
     value = value.to(like.device)
-    if hasattr(value, "full_tensor") or not hasattr(
-        like, "full_tensor"
-    ):  # already divided, or nothing is
+    # already divided, or nothing is
+    if hasattr(value, "full_tensor") or not hasattr(like, "full_tensor"):
         return value
     from torch.distributed.tensor import distribute_tensor
 
@@ -58,9 +57,8 @@ def library() -> Iterator[Any]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about a single process, and about its own deprecated parts
+            # about a single process, and about its own deprecated parts
+            warnings.simplefilter("ignore")
             yield checkpoint
     except checkpoint.CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
@@ -93,9 +91,10 @@ def read_metadata(folder: Path) -> Any:
         with (folder / METADATA).open("rb") as file:
             found = MetadataReader(file).load()
         parts, places = found.state_dict_metadata.values(), found.storage_data.values()
+        # bytes have no size
         wanted = sum(
             math.prod(map(abs, part.size)) * part.properties.dtype.itemsize for part in parts
-        )  # bytes have no size
+        )
         names = set(listed(folder))
         foreign = [
             place.relative_path

@@ -81,9 +81,8 @@ class Signals(list[int]):
             signal.raise_signal(number)
 
     def tell(self, text: str) -> None:
-        with suppress(
-            RuntimeError, OSError
-        ):  # the signal came in the middle of another line, or nobody reads it
+        # the signal came in the middle of another line, or nobody reads it
+        with suppress(RuntimeError, OSError):
             self.note(text)
 
 

@@ -13,10 +13,8 @@ from .parameters import learned
 # an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
 EMBEDDINGS = ("embedding", "source", "target")
 STACKS = ("encoder", "decoder")
-BASELINE = (
-    "normalize.mean_loss",
-    "normalize.mean_weight",
-)  # of hard attention, which may start from a model with soft attention
+# of hard attention, which may start from a model with soft attention
+BASELINE = ("normalize.mean_loss", "normalize.mean_weight")
 
 
 def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> list[str]:
@@ -25,9 +23,8 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
         {name.removeprefix("body."): parameter for name, parameter in learned(model).items()},
         [],
     )
-    alone = not any(
-        top(name) == "encoder" for name in wanted
-    )  # a decoder alone reads what an encoder–decoder's decoder reads
+    # a decoder alone reads what an encoder–decoder's decoder reads
+    alone = not any(top(name) == "encoder" for name in wanted)
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
         # a head belongs to its task, and is taken only between models of the same kind
@@ -87,9 +84,8 @@ def of_tokens(name: str) -> bool:
 
 def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
     if of_tokens(name) and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
-        rows = min(
-            len(parameter), len(value)
-        )  # a pretrained model may have rows for masks after its words
+        # a pretrained model may have rows for masks after its words
+        rows = min(len(parameter), len(value))
         parameter[:rows] = value[:rows].to(parameter.device)
     elif parameter.shape == value.shape:
         parameter.copy_(value)

@@ -15,9 +15,8 @@ from .parameters import learned, set_parameters
 from .sharded import gather, whole
 from .work import Work
 
-Parts = Sequence[
-    tuple[Any, int]
-]  # this rank's part of each batch, and how often it counts (0 or 1)
+# this rank's part of each batch, and how often it counts (0 or 1)
+Parts = Sequence[tuple[Any, int]]
 
 
 class Update:
@@ -56,12 +55,10 @@ class Update:
         losses = []
         for n, (batch, counts) in enumerate(parts, 1):
             with self.batch(last=n == len(parts)):
-                loss = (
-                    counts * self.loss(self.forward, batch) / max(tokens, 1)
-                )  # 0 tokens: unknown words alone
-                (
-                    loss * self.ranks.count
-                ).backward()  # DDP and FSDP divide by it; the loss is a sum over all ranks' tokens
+                # 0 tokens: unknown words alone
+                loss = counts * self.loss(self.forward, batch) / max(tokens, 1)
+                # DDP and FSDP divide by it; the loss is a sum over all ranks' tokens
+                (loss * self.ranks.count).backward()
             losses.append(loss.detach())
         self.set_rate(rate)
         return losses, self.move()
@@ -126,9 +123,8 @@ class Sharded(Update):
         for module in [
             module for module in self.model.modules() if getattr(module, "own_shard", False)
         ]:
-            fully_shard(
-                module, mesh=mesh
-            )  # gathered by itself while it computes, all others together
+            # gathered by itself while it computes, all others together
+            fully_shard(module, mesh=mesh)
         fully_shard(self.model, mesh=mesh, reshard_after_forward=False)
         return super().spread()
 

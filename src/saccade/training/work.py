@@ -20,9 +20,8 @@ class Work:
     captures = True  # whether updates can be captured as CUDA graphs
     one_shape = False  # whether (nearly) all batches have the same shape
     ahead = True  # whether a batch depends on its plan alone, and may be made before its turn, in another thread
-    epoch: Callable[
-        [int], Sequence[Any]
-    ]  # the plans of its batches: sequences of examples; rank r of R takes plan[r::R]
+    # the plans of its batches: sequences of examples; rank r of R takes plan[r::R]
+    epoch: Callable[[int], Sequence[Any]]
     batch: Callable[[Any], Any]  # of a plan, on the model's device
     evaluate: Callable[[nn.Module], dict[str, float]]  # metrics on the dev set, `loss` among them
     padding: Callable[[], float]  # its share in an epoch's batches

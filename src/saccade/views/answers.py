@@ -171,9 +171,8 @@ class Translated(Result):
     finished: bool
     alternatives: list[str]
     source: str = ""
-    copied: tuple[
-        tuple[int, int], ...
-    ] = ()  # (source word, its own word) of each unknown word that was replaced by one of the source
+    # (source word, its own word) of each unknown word that was replaced by one of the source
+    copied: tuple[tuple[int, int], ...] = ()
     look: MakeDocument | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -203,9 +202,8 @@ class Classified(Result):
         return iter((self.label, self.probabilities[self.label]))
 
     def _repr_html_(self) -> str:
-        parts = self.weights.clip(0) / (
-            self.weights.max(initial=0.0) or 1.0
-        )  # the greatest in the orange of the terminal
+        # the greatest in the orange of the terminal
+        parts = self.weights.clip(0) / (self.weights.max(initial=0.0) or 1.0)
         style = [f"background:rgba(255, 140, 0, {part:.2f});padding:0 .2em" for part in parts]
         words = [
             f'<span style="{how}">{escape(shorten(one))}</span>'

@@ -26,10 +26,8 @@ LONGEST = 24  # characters of a token in a label
 MISSING = "□"
 BYTE_ORDER = "\ufeff"  # a mark that no font draws, and at which a writer of PDF fails
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
-PICTURES, ALL_SITES = (
-    (".png", ".svg", ".pdf"),
-    (".html", ".json"),
-)  # one attention, or every attention of a model
+# one attention, or every attention of a model
+PICTURES, ALL_SITES = ((".png", ".svg", ".pdf"), (".html", ".json"))
 # Each of these may end a <script> or break a script line; inside a JSON string the escaped form means the same.
 UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -41,9 +39,8 @@ class Long:
     rows: list[str]
     columns: list[str]
     each: tuple[int, int]  # words of a group of rows, and of columns
-    strongest: list[
-        list[tuple[int, float]]
-    ]  # of each word that looks: the words it looks at most and how much, by the mean of the heads
+    # of each word that looks: the words it looks at most and how much, by the mean of the heads
+    strongest: list[list[tuple[int, float]]]
 
 
 @dataclass(repr=False, eq=False)
@@ -57,10 +54,8 @@ class Site:
     grid: tuple[int, int] | None = (
         None  # rows and columns of positions over a picture, if its columns are these
     )
-    offset: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # how far below and right of its cell's middle a position looks, in heights and widths
+    # how far below and right of its cell's middle a position looks, in heights and widths
+    offset: tuple[float, float] = (0.0, 0.0)
     long: Long | None = None  # where rows and columns are groups of words
 
     @staticmethod

@@ -98,21 +98,16 @@ def _panels(
     low, high = shade_range(weights)
     rows, columns = [label(token) for token in site.rows], [label(token) for token in site.columns]
     find("".join((title, *rows, *columns)))
-    across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(
-        len(panels), 4
-    )  # so that few positions stay empty
-    size = float(
-        np.clip(72 * cell * 0.8, 5, 10)
-    )  # points that fit a cell; letters smaller than 5 cannot be read
+    # so that few positions stay empty
+    across = {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3, 9: 3}.get(len(panels), 4)
+    # points that fit a cell; letters smaller than 5 cannot be read
+    size = float(np.clip(72 * cell * 0.8, 5, 10))
     left, longest = (max(width_of(name, size) for name in names) for names in (rows, columns))
-    left, right = (
-        left + 0.12,
-        longest * math.cos(TILT),
-    )  # the last of the leaning labels needs room to the right
+    # the last of the leaning labels needs room to the right
+    left, right = (left + 0.12, longest * math.cos(TILT))
     above = longest * math.sin(TILT) + size / 72 * math.cos(TILT) + 0.1
-    every = max(
-        1, math.ceil(size / (72 * cell))
-    )  # only every n-th word is written where cells are too small
+    # only every n-th word is written where cells are too small
+    every = max(1, math.ceil(size / (72 * cell)))
     tilt: dict[str, Any] = {
         "rotation": math.degrees(TILT),
         "rotation_mode": "anchor",
@@ -141,9 +136,8 @@ def _panels(
         if named:
             axes.set_xlabel(name, labelpad=4, **style(8, GRAY))
         elif max(values.shape) <= MOST_NUMBERED:
-            for (down_at, across_at), value in np.ndenumerate(
-                values
-            ):  # nothing for what rounds to zero
+            # nothing for what rounds to zero
+            for (down_at, across_at), value in np.ndenumerate(values):
                 ink = "white" if (value - low) / (high - low) > DARK else "#1a1a1a"
                 if abs(value) >= 0.005:
                     how = style(72 * cell * 0.27, ink)
@@ -189,9 +183,8 @@ def lines(
     )
     axes = add_axes(figure, MARGIN + 0.75, top + 0.1, wide, tall)
     drawn = []
-    for n, points in enumerate(
-        series.values()
-    ):  # colors and markers have different periods, so that many lines differ
+    # colors and markers have different periods, so that many lines differ
+    for n, points in enumerate(series.values()):
         look: dict[str, Any] = {
             "color": COLORS[n % len(COLORS)],
             "marker": MARKERS[n % len(MARKERS)],
@@ -278,9 +271,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
             content, format=kind, dpi=figure.dpi, metadata=dict.fromkeys(METADATA.get(kind, ()))
         )
     made = content.getvalue()
-    if (
-        kind == "svg"
-    ):  # text stays text, so that a viewer draws it with fonts of its own where it lacks these
+    # text stays text, so that a viewer draws it with fonts of its own where it lacks these
+    if kind == "svg":
         made = SVG_FONT.sub(rb"\1, sans-serif", made)
     write_atomically(path, made)
     return path
@@ -290,9 +282,8 @@ def put_boxes(figure: Figure) -> None:
     """A box instead of each character that no font has."""
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         names = [one.get_text() for one in axis.get_ticklabels()]
-        if [
-            boxed(name) for name in names
-        ] != names:  # an axis writes its labels anew when it is drawn
+        # an axis writes its labels anew when it is drawn
+        if [boxed(name) for name in names] != names:
             axis.set_ticklabels([boxed(name) for name in names])
     for text in figure.findobj(Text):
         text.set_text(boxed(text.get_text()))

@@ -19,11 +19,8 @@ PREFERRED = (
     "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Droid Sans Fallback", "Noto Sans KR", "NanumGothic",
     "UnBatang", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Arabic", "Arial Unicode MS", "Unifont",
 )  # fmt: skip
-NO_LETTERS = (
-    "Last Resort",
-    "Adobe Blank",
-    "cm",
-)  # how families begin that have boxes or glyphs of formulas instead of letters
+# how families begin that have boxes or glyphs of formulas instead of letters
+NO_LETTERS = ("Last Resort", "Adobe Blank", "cm")
 # A family without the exact weight is right where only it has a character.
 logging.getLogger("matplotlib.font_manager").addFilter(
     lambda record: "Failed to find font" not in record.getMessage()
@@ -37,15 +34,13 @@ def families(text: str = "") -> list[str]:
 
 def find(text: str) -> str:
     """Finds fonts for a text, also new ones; says which of its characters no font has, and what somebody can do about it."""
-    known = {
-        entry.fname for entry in font_manager.fontManager.ttflist
-    }  # matplotlib keeps its list in a cache for ever
+    # matplotlib keeps its list in a cache for ever
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
     for path in (
         sorted(set(font_manager.findSystemFonts()) - known) if _cover(_beyond_base(text))[1] else ()
     ):
-        with contextlib.suppress(
-            OSError, RuntimeError, ValueError, NotImplementedError
-        ):  # a broken file, letters made of pixels
+        # a broken file, letters made of pixels
+        with contextlib.suppress(OSError, RuntimeError, ValueError, NotImplementedError):
             font_manager.fontManager.addfont(path)
             _cover.cache_clear()
     left = _cover(_beyond_base(text))[1]

@@ -77,9 +77,8 @@ def explained_page(worked: Worked) -> str:
 def notebook_view(document: Document) -> str:
     """The page of a document in a frame of its own: alive in a notebook without a kernel, apart from all others, as high as it needs."""
     page = attention_page(document).replace("</body>", f"{FIT_FRAME}\n</body>")
-    height = min(
-        900, 480 + 30 * max(len(site.rows) for site in document.sites)
-    )  # until, or unless, the script may set it
+    # until, or unless, the script may set it
+    height = min(900, 480 + 30 * max(len(site.rows) for site in document.sites))
     style = f"width:100%;height:{height}px;border:0;background:transparent"
     return f'<iframe title="{_escape("Attention: " + document.title)}" style="{style}" srcdoc="{_escape(page)}"></iframe>'
 

@@ -12,11 +12,8 @@ from torch.nn.functional import pad
 from .document import Long, Site
 
 MOST_NUMBERS = 2**23  # weights of a document in which every word has its own row and column
-POOLED_NUMBERS, MOST_GROUPS, FEWEST_GROUPS = (
-    2**21,
-    256,
-    16,
-)  # of a document in which they are pooled; groups of each side of a site
+# of a document in which they are pooled; groups of each side of a site
+POOLED_NUMBERS, MOST_GROUPS, FEWEST_GROUPS = (2**21, 256, 16)
 STRONGEST = 5  # words that are kept of each row
 CHUNK = 2**22  # weights that are computed at a time
 

@@ -19,18 +19,14 @@ from .selection import SPECIAL, best_site
 
 Picture = NDArray[np.uint8]
 Weights = NDArray[np.floating]
-Offset = tuple[
-    float, float
-]  # how far below and right of its cell a position looks, in heights and widths of the picture
-Panel = tuple[
-    str, Weights | None, Offset
-]  # a title, and weights over the picture (rows × columns), or the picture as it is
+# how far below and right of its cell a position looks, in heights and widths of the picture
+Offset = tuple[float, float]
+# a title, and weights over the picture (rows × columns), or the picture as it is
+Panel = tuple[str, Weights | None, Offset]
 PLAIN: Panel = ("picture", None, (0.0, 0.0))
 UNNAMED: Panel = ("", None, (0.0, 0.0))
-DIM, GLOW = (
-    0.32,
-    0.25,
-)  # of a pixel's brightness where nothing is looked at; of the way to white at the strongest position
+# of a pixel's brightness where nothing is looked at; of the way to white at the strongest position
+DIM, GLOW = (0.32, 0.25)
 PANEL, LARGE, SMALL = 1.42, 3.0, 0.92  # inches of the longer side of a picture in a panel
 GAP, TITLE_ROOM = 0.1, 0.24  # inches between panels, and for the title above each
 STRIP = 0.52  # inches of a strip of channels and its title

@@ -97,9 +97,8 @@ def draw_path(
             "shrinkB": radii[n + 1] * points + 0.5,
             "zorder": 3 + n / 100,
         }
-        if (
-            math.dist(places[n], places[n + 1]) > radii[n] + radii[n + 1] + 0.03 * unit
-        ):  # circles that touch need no arrow
+        # circles that touch need no arrow
+        if math.dist(places[n], places[n + 1]) > radii[n] + radii[n + 1] + 0.03 * unit:
             line = FancyArrowPatch(places[n], places[n + 1], color=colors[n], **how, **ends)  # type: ignore[arg-type]
             line.set_path_effects([withStroke(linewidth=3.2, foreground="white")])
             axes.add_patch(line)

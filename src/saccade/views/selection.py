@@ -63,9 +63,8 @@ def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:
     groups: list[list[int]] = []
     for n, label in enumerate(labels):
         special = SPECIAL.fullmatch(label) or (n and SPECIAL.fullmatch(labels[n - 1]))
-        only_blanks = bool(groups) and not any(
-            labels[i].strip(BLANK) for i in groups[-1]
-        )  # they belong to the word that follows
+        # they belong to the word that follows
+        only_blanks = bool(groups) and not any(labels[i].strip(BLANK) for i in groups[-1])
         if not groups or special or not any(begins) or (begins[n] and not only_blanks):
             groups.append([])
         groups[-1].append(n)

@@ -19,10 +19,8 @@ from .worked_steps import Matrix, Worked, fixed, number
 BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
 WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
-MAP_SIDE, SIGNS = (
-    16,
-    "·░▒▓█",
-)  # signs of the longer side of a map, each twice as wide; from no weight to the greatest
+# signs of the longer side of a map, each twice as wide; from no weight to the greatest
+MAP_SIDE, SIGNS = (16, "·░▒▓█")
 FAINTEST = 0.15  # of the full shade; below it a word is left as it is
 
 
@@ -142,9 +140,8 @@ def render(worked: Worked) -> Group:
 
 def _tables(shown: Matrix) -> list[Table]:
     """A matrix with its names, in blocks of a few columns, so that 30 words do not run out of the window."""
-    whole = (shown.matrix == shown.matrix.round()).all(
-        0 if isinstance(shown.how, list) else None
-    )  # columns of a kind of their own
+    # columns of a kind of their own
+    whole = (shown.matrix == shown.matrix.round()).all(0 if isinstance(shown.how, list) else None)
     whole = np.broadcast_to(whole, shown.matrix.shape[1:])
     count = len(shown.column_names)
     tables = []

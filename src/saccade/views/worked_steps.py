@@ -12,9 +12,8 @@ import numpy as np
 from .document import shorten
 
 MOST_POWERS = 6  # of a softmax's sum that are written out
-How = dict[
-    str, Any
-]  # text: a template; uses: [matrix, row, column] of the numbers it names; each further key is a word of the text
+# text: a template; uses: [matrix, row, column] of the numbers it names; each further key is a word of the text
+How = dict[str, Any]
 Template = re.compile(r"\{([^{}]*)\}")
 
 

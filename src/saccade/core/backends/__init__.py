@@ -48,26 +48,23 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         return best_of(call, without)
     key = kind_of(call)
     found = _chosen.get(key)
-    if (
-        found is None
-    ):  # not known yet, or it depends on how much a mask hides, which takes longest to find out
+    # not known yet, or it depends on how much a mask hides, which takes longest to find out
+    if found is None:
         gathers = (key, blocked.worth(call))
         found = _chosen.get(gathers)
         if found is None:
             if len(_chosen) > 4096:
                 _chosen.clear()
             found = best_of(call)
-            alike = (
-                call.mask.mask.causal_and_keys() is not None
-            )  # where that is known, gathering is never worth it
+            # where that is known, gathering is never worth it
+            alike = call.mask.mask.causal_and_keys() is not None
             _chosen[key if alike or found.rank(call) < blocked.RANK else gathers] = found
     return found
 
 
 _chosen: dict[tuple[Any, ...], Backend] = {}
-OWN = len(
-    table
-)  # with a backend that somebody has added, nothing is known of what its answers depend on
+# with a backend that somebody has added, nothing is known of what its answers depend on
+OWN = len(table)
 
 
 def kind_of(call: Call) -> tuple[Any, ...]:
@@ -90,10 +87,8 @@ def kind_of(call: Call) -> tuple[Any, ...]:
         query.requires_grad or call.key.requires_grad or value.requires_grad
     )
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
-    at_all = call.positions is not None and (
-        True,
-        position.adds_values,
-    )  # a position around another one has what that one has
+    # a position around another one has what that one has
+    at_all = call.positions is not None and (True, position.adds_values)
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
     return (
         methods,

@@ -161,9 +161,8 @@ def worth(call: Call) -> bool:
     ):
         return False  # in this order: a pass that is compiled or exported for any length must not compare it
     found = layout(call)
-    return (
-        found is not None and found.cost < 1.5 * queries * keys
-    )  # a score under a dense mask costs more than one alone
+    # a score under a dense mask costs more than one alone
+    return found is not None and found.cost < 1.5 * queries * keys
 
 
 @dataclass(frozen=True, eq=False)

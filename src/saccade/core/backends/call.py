@@ -107,9 +107,8 @@ def not_dot_softmax(call: Call) -> str | None:
 def unchanged(normalize: Normalizer, kind: type[Normalizer]) -> bool:
     """Whether a normalizer is `kind`'s own: nothing overridden in a subclass, set on the object, or hooked in."""
     own = normalize.__dict__
-    set_here = (
-        "rows" in own or "forward" in own or "project" in own
-    )  # as torch.compile can follow it
+    # as torch.compile can follow it
+    set_here = "rows" in own or "forward" in own or "project" in own
     return type(normalize) is kind and not (
         set_here or normalize._forward_hooks or normalize._forward_pre_hooks
     )

@@ -60,9 +60,8 @@ class Flex(Backend):
 
         if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
             return attention(call, flex_attention)
-        if (
-            torch._C._len_torch_dispatch_stack()
-        ):  # operations are counted, and none of a compiled kernel is seen
+        # operations are counted, and none of a compiled kernel is seen
+        if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
@@ -140,13 +139,11 @@ def short(error: Exception) -> str:
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
-    value = repeat_heads(
-        call.value, call.key.shape[1]
-    )  # a score with parameters has more heads of keys
+    # a score with parameters has more heads of keys
+    value = repeat_heads(call.value, call.key.shape[1])
     tensors = (call.query, call.key, value)
-    if (
-        not torch.is_grad_enabled()
-    ):  # on a CPU the kernel refuses tensors that could have a gradient, asked for or not
+    # on a CPU the kernel refuses tensors that could have a gradient, asked for or not
+    if not torch.is_grad_enabled():
         tensors = (call.query.detach(), call.key.detach(), value.detach())
     make = lambda: block_mask(call.mask.mask, call.sizes, call.q.device)
     blocks = None if call.unmasked else call.mask.once("blocks", make)
@@ -212,9 +209,8 @@ def blocks_of(
 ) -> tuple[Tensor, Tensor]:
     """Blocks with some pair that may be allowed, and blocks with all pairs allowed: B|1 H|1 R C, R blocks of queries, C of keys."""
     rows, planes, queries, keys = sizes
-    first = torch.arange(keys - queries, keys, BLOCK, device=device).view(
-        -1, 1
-    )  # R 1: positions of blocks' first queries
+    # R 1: positions of blocks' first queries
+    first = torch.arange(keys - queries, keys, BLOCK, device=device).view(-1, 1)
     start = torch.arange(0, keys, BLOCK, device=device)  # C
     b, h = (
         torch.arange(rows, device=device).view(-1, 1, 1, 1),

@@ -35,21 +35,18 @@ class Linear(Backend):
 
     def run(self, call: Call) -> Tensor:
         heads, dtype = call.q.shape[1], call.value.dtype
-        wide = torch.promote_types(
-            call.query.dtype, torch.float32
-        )  # long sums want more than 16 bits
+        # long sums want more than 16 bits
+        wide = torch.promote_types(call.query.dtype, torch.float32)
         query = call.query.to(wide) * call.scale
         key, v = repeat_heads(call.key, heads).to(wide), repeat_heads(call.value, heads).to(wide)
-        v = torch.cat(
-            [v, torch.ones_like(v[..., :1])], -1
-        )  # the last column becomes the sum of the row
+        # the last column becomes the sum of the row
+        v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
         causal, rest = call.mask.mask.causal_and_keys() or (False, Full())
         if type(rest) is not Full:
             key = key * rest.dense(*call.sizes, key.device).transpose(-2, -1).to(wide)
         summed = causal_sums(query, key, v) if causal else query @ (key.transpose(-2, -1) @ v)
-        total = summed[
-            ..., -1:
-        ]  # of a row without keys 1 instead of 0, whose gradient would overflow
+        # of a row without keys 1 instead of 0, whose gradient would overflow
+        total = summed[..., -1:]
         output = summed[..., :-1] / total.clamp_min(torch.finfo(wide).tiny).masked_fill(
             total == 0, 1.0
         )
@@ -58,13 +55,10 @@ class Linear(Backend):
 
 def causal_sums(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """Σ_(j ≤ i) φ(q_i)·φ(k_j) v_j by chunks: inside a chunk quadratic, across chunks by prefix sums of φ(k) vᵀ, one per chunk."""
-    queries, before = (
-        query.shape[2],
-        key.shape[2] - query.shape[2],
-    )  # the last query is at the last key
-    chunk = min(
-        queries, max(CHUNK, query.shape[3] // 2)
-    )  # the wider φ, the more memory a prefix sum takes
+    # the last query is at the last key
+    queries, before = (query.shape[2], key.shape[2] - query.shape[2])
+    # the wider φ, the more memory a prefix sum takes
+    chunk = min(queries, max(CHUNK, query.shape[3] // 2))
     state = key[:, :, :before].transpose(-2, -1) @ v[:, :, :before]
     cut = [
         F.pad(x, (0, 0, 0, -queries % chunk)).unflatten(2, (-1, chunk))

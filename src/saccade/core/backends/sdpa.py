@@ -43,9 +43,8 @@ class Sdpa(Backend):
             and position.biases
             and not position.bias_of_pairs
         ):
-            with torch.autocast(
-                query.device.type, enabled=False
-            ):  # a bias that is scored against q may be larger than 65,504
+            # a bias that is scored against q may be larger than 65,504
+            with torch.autocast(query.device.type, enabled=False):
                 return self.run(
                     replace(call, query=query.float(), key=key.float(), value=v.float())
                 ).to(v.dtype)

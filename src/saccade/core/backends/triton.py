@@ -41,9 +41,8 @@ class Kernels(Backend):
     def run(self, call: Call) -> Tensor:
         if torch.compiler.is_compiling():
             return self.attend(call)
-        if (
-            torch._C._len_torch_dispatch_stack()
-        ):  # operations are counted, and none of a kernel is seen
+        # operations are counted, and none of a kernel is seen
+        if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
@@ -53,9 +52,8 @@ class Kernels(Backend):
             return self.attend(call)
         try:
             output = self.attend(call)
-            if (
-                output.requires_grad
-            ):  # the backward kernels are compiled now, while one can turn back
+            # the backward kernels are compiled now, while one can turn back
+            if output.requires_grad:
                 wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
                 torch.autograd.grad(
                     output, wanted, torch.zeros_like(output), retain_graph=True, allow_unused=True
@@ -137,9 +135,8 @@ def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call) -> Tensor:
-    flash = (
-        load_kernels() if torch.compiler.is_compiling() else loaded()
-    )  # PyTorch 2.11 warns of a cache, which it ignores
+    # PyTorch 2.11 warns of a cache, which it ignores
+    flash = load_kernels() if torch.compiler.is_compiling() else loaded()
     q, k, v = in_one_type(call)
     extras, (left, right) = flash.Extras(), (-1, -1)
     closed = span_of(call)

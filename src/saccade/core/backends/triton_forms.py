@@ -89,9 +89,8 @@ class Forms(Backend):
     def run(self, call: Call) -> Tensor:
         form, which = form_of(call), signature(call)
         assert form is not None, "what has no form is refused"
-        if (
-            torch._C._len_torch_dispatch_stack()
-        ):  # operations are counted, and none of a kernel is seen
+        # operations are counted, and none of a kernel is seen
+        if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
             made: Tensor = Counted.apply(output, *form.operations(call))
@@ -230,9 +229,8 @@ def of_chunks(call: Call) -> tuple[int, int]:
     )
     chunk = min(queries, max(CHUNK, width // 2))
     chunks = -(-queries // chunk)
-    states = (keys - queries) + chunk * (
-        2 * chunks - 1
-    )  # positions that go into a state, and those that read one
+    # positions that go into a state, and those that read one
+    states = (keys - queries) + chunk * (2 * chunks - 1)
     total = batch * heads * (states * width * wide + chunks * chunk * chunk * (width + wide))
     return total, 2 * total
 

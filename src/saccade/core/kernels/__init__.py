@@ -50,9 +50,8 @@ def available(device: torch.device) -> bool:
 
 
 tried: set[str] = set()
-failed: dict[
-    str, str
-] = {}  # kernels that did not compile here, and why; what calls them has another way
+# kernels that did not compile here, and why; what calls them has another way
+failed: dict[str, str] = {}
 
 
 def attempt(name: str, call: Callable[[], Result]) -> Result | None:

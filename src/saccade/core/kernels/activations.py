@@ -18,17 +18,13 @@ from .score_tiles import hyperbolic_tangent
 from .tiles import reciprocal
 
 Given = Tensor | None
-TILE, BACK = (
-    (8, 256, 4),
-    (4, 128, 2),
-)  # rows, columns and warps of a tile, and of one in the pass back
+# rows, columns and warps of a tile, and of one in the pass back
+TILE, BACK = ((8, 256, 4), (4, 128, 2))
 PROGRAMS = 2112  # of a pass back for all blocks of columns, at most: 16 for each multiprocessor of a large GPU
 RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
 HALF = tl.constexpr(-0.7213475204444817)  # −½ log₂ e
-INNER, CUBE = (
-    tl.constexpr(0.7978845608028654),
-    tl.constexpr(0.044715),
-)  # √(2/π) and the constant of gelu's approximation
+# √(2/π) and the constant of gelu's approximation
+INNER, CUBE = (tl.constexpr(0.7978845608028654), tl.constexpr(0.044715))
 
 
 @triton.jit

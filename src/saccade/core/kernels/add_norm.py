@@ -275,9 +275,8 @@ def compute_beside(carrier: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Given
     made = torch.empty_like(x, dtype=dtype)
     total, output, mean, scale = run_kernel(x, part, bias, seed, gain, shift, site, drop, eps, made)
     kind = dtype if part is None else part.dtype
-    beside = x.new_empty((), dtype=carried_type(kind, x.dtype)).expand(
-        x.shape
-    )  # without numbers, since nobody reads them
+    # without numbers, since nobody reads them
+    beside = x.new_empty((), dtype=carried_type(kind, x.dtype)).expand(x.shape)
     return beside, output, None if part is None else total, mean, scale
 
 

@@ -37,18 +37,14 @@ from .tiles import (
 
 FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
 SCALE = tl.constexpr(2 * LOG2E)
-PAIRS = (
-    1 << 23
-)  # of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
+# of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
+PAIRS = 1 << 23
 ROWS = (
     64  # queries and keys are padded to a multiple of it; a program of `spread` has as many queries
 )
 AT_ONCE = 1056  # programs of `spread` that fill a GPU: one warp each, eight on each of its multiprocessors
-TILE = (
-    64,
-    64,
-    4,
-)  # queries, keys and warps of a tile of scores: 32 of them for each thread, so that it loads little for many
+# queries, keys and warps of a tile of scores: 32 of them for each thread, so that it loads little for many
+TILE = (64, 64, 4)
 
 
 @triton.jit
@@ -167,9 +163,8 @@ def additive_forward(
             v = load_tile(V, columns, keys, E, BE)
             high = weight.to(v.dtype)
             total = tl.dot(high, v, total * shrink[:, None], input_precision=PRECISION)
-            if (
-                v.dtype != tl.float32
-            ):  # what 16 bits lose of a weight; next to all the tanh a second product costs nothing
+            # what 16 bits lose of a weight; next to all the tanh a second product costs nothing
+            if v.dtype != tl.float32:
                 total = tl.dot((weight - high.to(tl.float32)).to(v.dtype), v, total)
             count, top = count * shrink + tl.sum(weight, 1), higher
     some = count > 0.0
@@ -254,10 +249,8 @@ def spread_as(
         u1, u2 = one_more(x, y1[None, :], IS_FAR), one_more(x, y2[None, :], IS_FAR)
         both = reciprocal(u1 * u2)
         r1, r2 = u2 * both, u1 * both
-        slope1, slope2 = (
-            ds1 * (r1 - r1 * r1),
-            ds2 * (r2 - r2 * r2),
-        )  # never made: each of its two sums multiplies and adds at once
+        # never made: each of its two sums multiplies and adds at once
+        slope1, slope2 = (ds1 * (r1 - r1 * r1), ds2 * (r2 - r2 * r2))
         total += slope1
         total += slope2
         of_v += tl.sum(ds1 * r1, 0) + tl.sum(ds2 * r2, 0)
@@ -327,9 +320,8 @@ class AdditiveSoftmax(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, v: Tensor, lengths: Tensor | None, causal: bool
     ) -> Tensor:  # fmt: skip
         (batch, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
-        flag = torch.zeros(
-            16 + ROWS * 64, dtype=torch.int32, device=query.device
-        )  # and the zeros that `compare` loads
+        # and the zeros that `compare` loads
+        flag = torch.zeros(16 + ROWS * 64, dtype=torch.int32, device=query.device)
         for x in (query, key):
             find_far[triton.cdiv(x.numel(), 4096),](x, flag, x.numel(), BLOCK=4096)
         x, y = prepared(query, flag, True), prepared(key, flag, True)
@@ -355,11 +347,8 @@ class AdditiveSoftmax(torch.autograd.Function):
             "PRECISION": precision(query),
         }
         size = e * value.element_size()
-        tiles = (
-            (256, TILE),
-            (512, (32, 64, 4)),
-            (1024, (16, 32, 4)),
-        )  # the wider values are, the fewer queries
+        # the wider values are, the fewer queries
+        tiles = ((256, TILE), (512, (32, 64, 4)), (1024, (16, 32, 4)))
         rows, columns, warps = next((tile for most, tile in tiles if size <= most), (16, 16, 8))
         additive_forward[triton.cdiv(queries, rows), batch * heads](
             x, y, u, value, flag, lengths, output, lse, keys - queries, **known,

@@ -28,9 +28,8 @@ def query_blocks(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Blocks of queries for keys at first … last: see `key_blocks`."""
-    low = tl.minimum(
-        queries, 0
-    )  # 0, unknown to the compiler, which would make the products of one tile wait for each other
+    # 0, unknown to the compiler, which would make the products of one tile wait for each other
+    low = tl.minimum(queries, 0)
     whole_from = 0
     high = queries
     whole_to = queries

@@ -33,9 +33,8 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
         keys - queries,
         torch.zeros(1, dtype=torch.int64, device=device),
     )
-    rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[
-        :2
-    ]  # shows whether the batch row and the head matter
+    # shows whether the batch row and the head matter
+    rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
     first, start = np.arange(offset, keys, SIZE), np.arange(0, keys, SIZE)
     known = mask.needed(first, start, SIZE)
     which = np.ones((len(first), len(start)), dtype=bool) if known is None else of_any_head(known)

@@ -140,9 +140,8 @@ def linear_scan(
                 )
                 + summed[None, :]
             )
-            last = (
-                keys if LENGTHS is None else tl.load(LENGTHS + b)
-            )  # keys that are not there have no gradient
+            # keys that are not there have no gradient
+            last = keys if LENGTHS is None else tl.load(LENGTHS + b)
             store_tile(
                 OUT + plane * keys * A, tl.where(at[:, None] < last, dk, 0.0), at, keys, A, BA
             )
@@ -195,9 +194,8 @@ class Scan:
             self.offset,
             self.length,
         )
-        wide = (
-            self.known["BA"] * self.known["BE"] > 4096
-        )  # the state then fills most registers, and so do five products
+        # the state then fills most registers, and so do five products
+        wide = self.known["BA"] * self.known["BE"] > 4096
         chunk = 16 if wide else CHUNK // 2 if which == 4 else CHUNK
         linear_scan[self.grid](
             *at,

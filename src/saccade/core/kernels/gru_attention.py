@@ -57,9 +57,8 @@ def attend_forward(
     Weights += row * positions
     for start in tl.range(0, positions, BN):
         n = start + block
-        values = load_tile(
-            Value + row * positions * M, n, M, positions, m, M, BM, True
-        )  # on their way while scores are computed
+        # on their way while scores are computed
+        values = load_tile(Value + row * positions * M, n, M, positions, m, M, BM, True)
         key = load_tile(Key + row * positions * A, n, A, positions, a, A, BA, True)
         added = tl.load(Added + row * positions + n, mask=n < positions, other=float("-inf"))
         score = (

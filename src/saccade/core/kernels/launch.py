@@ -27,11 +27,8 @@ CONFIGS: dict[str, dict[int, list[Config]]] = {
     },
     "keys": {
         64: [(64, 64, 4, 3), (64, 128, 8, 3), (32, 64, 4, 3)],
-        128: [
-            (64, 64, 4, 2),
-            (64, 64, 8, 2),
-            (32, 128, 8, 2),
-        ],  # 128 × 128 numbers of dk and dv take all registers of 8 warps
+        # 128 × 128 numbers of dk and dv take all registers of 8 warps
+        128: [(64, 64, 4, 2), (64, 64, 8, 2), (32, 128, 8, 2)],
         256: [(32, 64, 8, 2)],
     },
 }
@@ -107,9 +104,8 @@ def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: 
     )
     before = made.get(again)
     if before is not None:
-        places = [
-            0 if one is None else one.data_ptr() for one in tensors
-        ]  # numbers, which Triton need not ask the driver about
+        # numbers, which Triton need not ask the driver about
+        places = [0 if one is None else one.data_ptr() for one in tensors]
         if not any(map((ALIGNED - 1).__and__, places)):
             before[0](*places, *before[1])
             return
@@ -148,9 +144,8 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
     """The same through Triton, which compiles the kernel where it must; what it takes to launch it again, or None where that is not known."""
     q, k, v = (one for one in tensors[:3] if one is not None)
     plan, table = (extras.columns if along else extras.rows), extras.table
-    there = [
-        q if one is None else one for one in tensors
-    ]  # a kernel that is built without a tensor never looks at it
+    # a kernel that is built without a tensor never looks at it
+    there = [q if one is None else one for one in tensors]
     strides = [stride for one in strided for stride in one.stride()[:3]]
     of_table = (
         (0, 0, 0)
@@ -166,9 +161,8 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
     numbers = (*strides, *of_table, *of_plan, extras.partly[along], q.shape[1], group, q.shape[2], k.shape[2],
                options.left, options.right, options.scale, options.cap, options.drop)  # fmt: skip
     leans = options.right == 0 and plan is None  # no query sees a later key
-    bias = (
-        2 if table is not None else 0 if extras.slopes is None else 3 if leans else 1
-    )  # see scoring.py
+    # see scoring.py
+    bias = 2 if table is not None else 0 if extras.slopes is None else 3 if leans else 1
     exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     constants |= {
         "WIDTH": q.shape[3], "PADDED": padded(q.shape[3]), "WIDTH_V": v.shape[3], "PADDED_V": padded(v.shape[3]),

@@ -87,9 +87,8 @@ def become_slopes_in_steps(
             loss += smoothing * (wanted - tl.sum(plain) / V)
         tl.store(Losses + n, tl.where(counts, loss, 0.0))
         tl.debug_barrier()  # every thread has read the target's logit before another one overwrites it
-        base = tl.where(
-            counts, log_total * LOG2E, float("inf")
-        )  # 2^−∞ = 0 in rows that do not count
+        # 2^−∞ = 0 in rows that do not count
+        base = tl.where(counts, log_total * LOG2E, float("inf"))
         even = tl.where(counts, smoothing / V, 0.0)
         for start in tl.range(0, V, 2 * STEP):
             a, b = start + at, start + STEP + at

@@ -32,9 +32,8 @@ from .tiles import (
 )
 
 RELU, SIGMOID, SPARSEMAX, ENTMAX = range(4)
-COARSE_SIGMOID = (
-    -1
-)  # to 16 bits of 1, not of the weight: for rows that are not divided by their number of keys
+# to 16 bits of 1, not of the weight: for rows that are not divided by their number of keys
+COARSE_SIGMOID = -1
 EXPONENT = tl.constexpr(LOG2E)
 
 
@@ -91,10 +90,8 @@ def gates_forward(
     A: tl.constexpr, E: tl.constexpr, BA: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    block, plane = (
-        tl.num_programs(0) - 1 - tl.program_id(0),
-        tl.program_id(1).to(tl.int64),
-    )  # the longest rows begin first
+    # the longest rows begin first
+    block, plane = (tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64))
     b, h = plane // H, plane % H
     K += (b * (H // GK) + h // GK) * keys * A
     V += (b * (H // GV) + h // GV) * keys * E
@@ -273,9 +270,8 @@ def gradients(
         None if tau is None else torch.empty_like(tau),
         torch.empty_like(query),
     )
-    alone = (
-        torch.float32 if known["GK"] * known["GV"] > 1 else query.dtype
-    )  # shared heads are added up in float32
+    # shared heads are added up in float32
+    alone = torch.float32 if known["GK"] * known["GV"] > 1 else query.dtype
     dk = query.new_empty(batch, heads, keys, a, dtype=alone)
     dv = query.new_empty(batch, heads, keys, e, dtype=alone)
     tile = layout(query, value, "query")

@@ -14,9 +14,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 ALIBI = tl.constexpr(1)
 TABLE = tl.constexpr(2)
 LEANING = tl.constexpr(3)
-LEFT = tl.constexpr(
-    0
-)  # where a tile is: all of its keys are LIMIT or more to the left of its queries
+# where a tile is: all of its keys are LIMIT or more to the left of its queries
+LEFT = tl.constexpr(0)
 NEAR = tl.constexpr(1)
 RIGHT = tl.constexpr(2)
 

@@ -5,10 +5,8 @@ from ..labeled import Labeled
 from . import Dice, draw_parts
 
 MOST = 100_000
-LABELS, SIZES = (
-    (5, 24),
-    (3, 12),
-)  # the largest number of a bag, and how many are in it: the least and the most
+# the largest number of a bag, and how many are in it: the least and the most
+LABELS, SIZES = ((5, 24), (3, 12))
 
 
 def draw_bag(dice: Dice, line: int) -> Labeled:

@@ -6,9 +6,8 @@ from . import Dice
 from . import grammar as say
 from .grammar import KINDS, NOTHING, THE, WORDS, Adjective, Determiner, Names, Noun, Phrase, Verb
 
-PUBLIC = say.GROUPS[
-    "PUBLIC"
-]  # what is often both of some origin and of some domain: european economic
+# what is often both of some origin and of some domain: european economic
+PUBLIC = say.GROUPS["PUBLIC"]
 # V very, B before the French noun, O outer and I inner after it; longer patterns where there is room for them.
 PATTERNS = (
     ("",),
@@ -92,9 +91,8 @@ class Chooser(Dice):
         )
         for letter in pattern.removeprefix("V"):
             fits = [self.adjective[name] for name in names[letter] if name in self.adjective]
-            if (
-                letter == "B" and chosen["B"]
-            ):  # of two before the noun "beautiful" is the first, in both languages
+            # of two before the noun "beautiful" is the first, in both languages
+            if letter == "B" and chosen["B"]:
                 follows = chosen["B"][0].sense == "beauty"
                 fits = [entry for entry in fits if follows and entry.sense in ("size", "age")]
             if fits:

@@ -131,9 +131,8 @@ FORMS = (
         for around, shift in WORDS["around"].items()
     ),
 )
-CALENDAR = re.compile(
-    r"\{week\}|last \{W\}|\{n\}"
-)  # what names a day by its number among others: "the second Monday", "day 123"
+# what names a day by its number among others: "the second Monday", "day 123"
+CALENDAR = re.compile(r"\{week\}|last \{W\}|\{n\}")
 
 
 def dates(

@@ -15,9 +15,8 @@ MOST = 100_000
 LABELS = ("entailment", "neutral", "contradiction")
 WORDS = load_words("entailment")
 SLOTS = ("kinds", "colors", "actions", "where")
-VALUES = {
-    slot: tuple(one for some in WORDS[slot].values() for one in some) for slot in SLOTS
-}  # of which a pet has one each
+# of which a pet has one each
+VALUES = {slot: tuple(one for some in WORDS[slot].values() for one in some) for slot in SLOTS}
 NEGATED = 0.2  # of the clauses
 SAME = 0.85  # of a hypothesis' clauses are about something that the premise speaks of
 

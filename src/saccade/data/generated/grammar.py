@@ -143,9 +143,8 @@ def noun_phrase(
     order = sorted(chosen, key=lambda entry: entry.sense not in ("mood", "rank"))
     said = {entry.english: adjective(entry, head, very and entry is order[0]) for entry in chosen}
     for entry in before if not (head.feminine or head.plural) else ():
-        said[entry.english].french[
-            -1
-        ].before_vowel = entry.before_vowel  # vieil ami, bel arbre, nouvel accord
+        # vieil ami, bel arbre, nouvel accord
+        said[entry.english].french[-1].before_vowel = entry.before_vowel
     english = [*(said[entry.english].english for entry in order), name.english]
     ahead, behind = (
         [said[entry.english].french for entry in entries] for entries in (before, reversed(after))
@@ -236,9 +235,8 @@ def pair(phrase: Phrase, line: int = 0, tables: Any = WORDS) -> Pair:
     """The finished sentence pair, with sure links, possible links (the sure ones among them) and tags."""
     texts = [item.text for item in phrase.english]
     for at, following in enumerate(texts[1:]):
-        if (
-            texts[at] == "a" and following[0] in "aeiou" and following != "european"
-        ):  # a vowel that is also heard as one
+        # a vowel that is also heard as one
+        if texts[at] == "a" and following[0] in "aeiou" and following != "european":
             texts[at] = "an"
     at_word = {id(item): at for at, item in enumerate(phrase.english)}
     mots = spell(phrase.french, tables)

@@ -135,9 +135,8 @@ def say_clause(to: str, clause: Clause) -> list[Mot]:
     """A clause in a language's order."""
     verb, (_, forms) = clause.verb
     said = [Mot(text, (verb,)) for text in forms[to]]
-    ergative = to == "hi" and forms[to] != [
-        "सोया"
-    ]  # the subject of what is done, but not of sleeping, has ने
+    # the subject of what is done, but not of sleeping, has ने
+    ergative = to == "hi" and forms[to] != ["सोया"]
     subject = say_noun(to, clause.subject, "subject", ergative)
     if ergative:
         subject.append(Mot("ने", (), (clause.subject.noun,)))

@@ -292,9 +292,8 @@ class Author(Chooser):
             return None
         if time and self.chance(0.25):
             return time + phrase
-        if (
-            time and phrase.english[-1].tag == "ADJ"
-        ):  # one is old in 1992 rather than on 14 july 1992
+        # one is old in 1992 rather than on 14 july 1992
+        if time and phrase.english[-1].tag == "ADJ":
             return phrase + self.year() if len(time) > 1 else phrase
         return phrase + time
 

@@ -50,9 +50,8 @@ class Thing(NamedTuple):
 @lru_cache(maxsize=1024)
 def outline(shape: str, side: int) -> NDArray[np.bool_]:
     """The pixels of a shape in a square of that side: those whose middle is inside, by whole numbers alone."""
-    middles = 1000 * (
-        2 * np.arange(side, dtype=np.int64) - side + 1
-    )  # from -1000 to 1000, times the side
+    # from -1000 to 1000, times the side
+    middles = 1000 * (2 * np.arange(side, dtype=np.int64) - side + 1)
     u, v = middles[None, :], middles[:, None]
     corners = [(x * side, y * side) for x, y in WORDS["shapes"][shape]]
     if not corners:
@@ -143,9 +142,8 @@ class Drawing(Picture):
 
         things = self.things()
         count = 3 * self.side**2
-        bits = np.random.PCG64(
-            self.number
-        )  # its raw stream never changes, unlike that of numpy's distributions
+        # its raw stream never changes, unlike that of numpy's distributions
+        bits = np.random.PCG64(self.number)
         raw = bits.random_raw(count // 8 + 2).astype("<u8").view(np.uint8)
         ground = 30 + int(raw[-1]) % 60
         colors = np.array(

@@ -92,9 +92,8 @@ def amounts(x: Array, faces: NDArray[np.int64], field: Array) -> Array:
     field = field - (field * normal).sum(1, keepdims=True) * normal
     flow, turn = np.zeros((len(faces), 1)), np.zeros((len(faces), 1))
     for corner, opposite in zip(faces.T, (c - b, a - c, b - a), strict=True):
-        rise = (
-            np.cross(double, opposite) / size**2
-        )  # the gradient of what is 1 at this corner and 0 at the others
+        # the gradient of what is 1 at this corner and 0 at the others
+        rise = np.cross(double, opposite) / size**2
         flow += (field[corner] * rise).sum(1, keepdims=True)
         turn += (np.cross(rise, field[corner]) * double / size).sum(1, keepdims=True)
     total = np.zeros((len(x), 3))

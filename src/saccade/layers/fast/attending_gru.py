@@ -97,9 +97,8 @@ class AttendingGru(torch.autograd.Function):
             torch.zeros_like(v),
         )
         of_gates, of_both = list[Tensor](), states.new_empty(steps, len(slope), joint.shape[1])
-        of_seen = torch.empty_like(
-            contexts
-        )  # what each context gets from the output and from its step
+        # what each context gets from the output and from its step
+        of_seen = torch.empty_like(contexts)
         for t in reversed(range(steps)):
             gates, inner, before = gru_step_back(slope + of_states[t], ctx.kepts[t])
             of_gates.append(gates)
@@ -170,9 +169,8 @@ def run_steps(
     value = value * allowed.any(-1).view(-1, 1, 1)  # who may look nowhere sees zeros
     joint = torch.cat([score.w_q[0], rnn.parameter("weight_hh_l0").t()], 1)
     bias = torch.cat([torch.zeros_like(score.v[0]), rnn.parameter("bias_hh_l0")])
-    w_c = rnn.parameter("weight_ih_l0")[
-        :, -value.shape[-1] :
-    ]  # the context is the last part of an input
+    # the context is the last part of an input
+    w_c = rnn.parameter("weight_ih_l0")[:, -value.shape[-1] :]
     given = (
         projected.transpose(0, 1),
         state.carried[0][:, 0],

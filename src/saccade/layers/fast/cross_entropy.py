@@ -15,10 +15,8 @@ from ...core import kernels
 from ...core.kernels.mixed_products import add_product
 
 LARGE = 1 << 24  # logits; fewer are computed at once
-CHUNK = {
-    "cuda": 1 << 28,
-    "cpu": 1 << 21,
-}  # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
+# logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
+CHUNK = {"cuda": 1 << 28, "cpu": 1 << 21}
 UNEVEN = "rows have different weights in the loss; sum the losses, or weight those of `F.cross_entropy(head(x), target, reduction='none')`"
 
 
@@ -101,11 +99,8 @@ class Chunks:
         wanted: tuple[bool, ...],
     ) -> None:
         """`loss`: its smoothing, and the target that it ignores."""
-        self.x, self.weight, (self.smoothing, self.ignore) = (
-            x.to(kind),
-            weight.to(kind),
-            loss,
-        )  # cast once, not once per chunk
+        # cast once, not once per chunk
+        self.x, self.weight, (self.smoothing, self.ignore) = (x.to(kind), weight.to(kind), loss)
         self.bias = None if bias is None else bias.to(kind)
         self.wide = torch.promote_types(kind, torch.float32)
         self.of_x = torch.empty_like(self.x) if wanted[0] else None

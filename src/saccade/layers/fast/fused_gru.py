@@ -101,9 +101,8 @@ class FusedAttendingGru(torch.autograd.Function):
         weights = state.new_empty(steps, batch, key.shape[1])
         lows = states if kind == states.dtype else torch.empty_like(states, dtype=kind)
         states[0] = lows[0] = state
-        apart = (
-            kind != contexts.dtype or read is not None
-        )  # a state does not see what the output does
+        # a state does not see what the output does
+        apart = kind != contexts.dtype or read is not None
         seen = torch.empty_like(contexts, dtype=kind) if apart else contexts
         of_step = zip(
             each(x, steps), both, gates, weights, contexts, seen, each(read, steps), strict=True

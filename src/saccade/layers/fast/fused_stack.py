@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 NAME = "fused"  # among the kernels that are tried once
 WIDEST = 8192  # numbers of a row that one program holds
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
-Read = Callable[
-    [Tensor], tuple[Tensor, Tensor | None]
-]  # what a norm gives → a part's output, and a bias that is still to be added
+# what a norm gives → a part's output, and a bias that is still to be added
+Read = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 works: set[tuple[Any, ...]] = set()  # devices, types and widths that the kernels were tried for
 interpret = False  # whether Triton's interpreter may run them: for tests
 
@@ -292,9 +291,8 @@ def run(
     from ...core.kernels.add_norm import Stream, add_norm
 
     kind, seeds, stream = multiplied(x), Seeds(stack, x.device), Stream(x, x)
-    if (
-        memory is not None and memory.dim() == 3
-    ):  # once for all blocks, unless each has its own mix of several
+    # once for all blocks, unless each has its own mix of several
+    if memory is not None and memory.dim() == 3:
         memory = memory.to(kind)
     part: Tensor | None = None  # of which the sum with x is still to be made
     bias, dropout = None, seeds.none
@@ -303,9 +301,8 @@ def run(
             block, seeds, mask, stack.memory_at(n, memory), memory_mask, positions
         ):
             dtype = kind if plain else x.dtype
-            if (
-                part is None and torch.compiler.is_compiling()
-            ):  # which joins it with what comes before
+            # which joins it with what comes before
+            if part is None and torch.compiler.is_compiling():
                 normed = around.norm(x).to(dtype)
             else:
                 stream, normed = add_norm(stream, part, bias, norm_of(around.norm), dropout, dtype)

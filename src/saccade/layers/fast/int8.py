@@ -68,9 +68,8 @@ def packed(integers: Tensor, factors: Tensor, bias: Tensor | None) -> object:
     """The weights as PyTorch's kernels want them."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # these tensors are to leave PyTorch some day; until then they are the only way in
+            # these tensors are to leave PyTorch some day; until then they are the only way in
+            warnings.simplefilter("ignore")
             zero = torch.zeros(len(factors), dtype=torch.int64)
             weight = torch._make_per_channel_quantized_tensor(integers, factors.double(), zero, 0)
         return torch.ops.quantized.linear_prepack(weight, bias)

@@ -15,9 +15,8 @@ from ...core.kernels import available
 from ...experiments.pass_costs import peak_of
 from ...training.cost import now
 
-Make = Callable[
-    [], Callable[[], Any]
-]  # builds what one contender needs; what is timed is called again and again
+# builds what one contender needs; what is timed is called again and again
+Make = Callable[[], Callable[[], Any]]
 ROUNDS = 7
 FAILURE = 100  # letters of why a contender failed
 

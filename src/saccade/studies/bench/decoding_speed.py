@@ -41,16 +41,11 @@ BASE: dict[str, Any] = {
     "heads": 8,
     "dropout": 0.0,
 }
-SHORT: dict[str, Any] = {
-    "depth": 1,
-    "dim": 32,
-    "hidden": 64,
-    "heads": 4,
-}  # for a trial of the programs themselves
+# for a trial of the programs themselves
+SHORT: dict[str, Any] = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}
 SLOWER = 2.5  # a setting that takes so many times as long in a trial as the best one of its engine is not asked again
-Generate = Callable[
-    [int, int], int
-]  # from a batch's size and a beam's width to the number of tokens generated
+# from a batch's size and a beam's width to the number of tokens generated
+Generate = Callable[[int, int], int]
 
 
 def our_model(small: bool) -> Any:

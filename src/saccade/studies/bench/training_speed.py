@@ -28,18 +28,12 @@ from ...training.work import Work
 from . import peers
 from .contenders import Case, Make, Plan, device_and_type
 
-GPT = {
-    "full": (50_304, 768, 12, 12, 1024, 32),
-    "tiny": (1000, 64, 2, 2, 64, 8),
-}  # vocabulary, dim, depth, heads, length, batch
-BASE = {
-    "full": (16_000, 512, 2048, 6, 8, 512),
-    "tiny": (500, 64, 128, 2, 2, 16),
-}  # vocabulary, dim, hidden, depth, heads, batch
-RECURRENT = {
-    "full": (8000, 256, 512, 128),
-    "tiny": (500, 32, 32, 16),
-}  # vocabulary, dim, hidden, batch
+# vocabulary, dim, depth, heads, length, batch
+GPT = {"full": (50_304, 768, 12, 12, 1024, 32), "tiny": (1000, 64, 2, 2, 64, 8)}
+# vocabulary, dim, hidden, depth, heads, batch
+BASE = {"full": (16_000, 512, 2048, 6, 8, 512), "tiny": (500, 64, 128, 2, 2, 16)}
+# vocabulary, dim, hidden, batch
+RECURRENT = {"full": (8000, 256, 512, 128), "tiny": (500, 32, 32, 16)}
 SIDE = {"full": 32, "tiny": 12}  # tokens on each side of a pair
 RECIPE = {"full": "multi30k-de-en", "tiny": "phrasebook-transformer"}
 SMALLER = {
@@ -149,9 +143,8 @@ def read_and_written(batch: Batch) -> int:
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
     torch.manual_seed(0)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # PyTorch's, about how its Transformer could be built otherwise
+        # PyTorch's, about how its Transformer could be built otherwise
+        warnings.simplefilter("ignore")
         return build()
 
 

@@ -24,10 +24,8 @@ FAMILIES: Mapping[str, Values] = {
     "lstm": {"family": "luong", "cell": "lstm", "dropout": 0.0},
     "transformer": {"family": "transformer", "depth": 2, "heads": 4, "dropout": 0.0},
 }
-WIDTHS = {
-    "lstm": {"dim": 1, "hidden": 1},
-    "transformer": {"dim": 1, "hidden": 4},
-}  # × a width, which is a multiple of STEP
+# × a width, which is a multiple of STEP
+WIDTHS = {"lstm": {"dim": 1, "hidden": 1}, "transformer": {"dim": 1, "hidden": 4}}
 STEP, WIDEST = 4, 1024
 
 

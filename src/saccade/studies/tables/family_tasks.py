@@ -152,10 +152,8 @@ class Entailment(Claim):
         "tiny": {"dev": 6, "test": 6},
         "small": {"dev": 200, "test": 500},
     }
-    updates: ClassVar[Mapping[str, tuple[int, int]]] = {
-        "tiny": (30, 30),
-        "small": (1000, 1000),
-    }  # of pretraining, with labels
+    # of pretraining, with labels
+    updates: ClassVar[Mapping[str, tuple[int, int]]] = {"tiny": (30, 30), "small": (1000, 1000)}
     honest = (
         "Statements of a small grammar, whose labels follow by logic; a guess is right once in three. The masked model reads the same kind of "
         "pairs without labels, so that what it can bring is what words mean (a poodle is a dog), not knowledge of a larger world."

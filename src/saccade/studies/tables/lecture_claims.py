@@ -32,10 +32,8 @@ RECURRENT: Mapping[str, Values] = {
     "small": {"dim": 64, "hidden": 64, "dropout": 0.0},
 }
 UPDATES, TOKENS = {"tiny": 60, "small": 250}, {"tiny": 500, "small": 700}
-RATES = {
-    "transformer": 0.004,
-    "convs2s": 0.004,
-}  # tried on one row each, and 0.008 for recurrent models
+# tried on one row each, and 0.008 for recurrent models
+RATES = {"transformer": 0.004, "convs2s": 0.004}
 PAIRS_ALONE = "Short sentences of a small grammar, models of some hundred thousand parameters, 250 updates at scale small: "
 LEARNED = (
     Column("early_loss", "early loss", 3),

@@ -45,9 +45,8 @@ PAPERS: Mapping[str, Values] = {
     "convs2s": {"dim": 768, "hidden": 768, "depth": 15},
     "bytenet": {"dim": 1600, "hidden": 800, "depth": 30},
 }
-EXPERTS = {
-    "feedforward": {"name": "noisy-experts", "count": 32, "top": 4}
-}  # of 2,048 in the paper; an output still reads 4
+# of 2,048 in the paper; an output still reads 4
+EXPERTS = {"feedforward": {"name": "noisy-experts", "count": 32, "top": 4}}
 TINY: Mapping[str, Values] = {
     "deep-att": {"dim": 32, "decoder_depth": 2},
     "moe-lstm": {"lstm_width": 64},

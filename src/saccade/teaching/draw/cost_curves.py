@@ -46,9 +46,8 @@ def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] =
             if layers != "none":
                 mine["path"][length] = layers
             mine["steps"][length] = longest_chain(run_small(settings, length)[0].grad_fn)
-        if (
-            mine["steps"][max(paths)] > mine["steps"][min(paths)]
-        ):  # a recurrence: the way between both ends passes all between
+        # a recurrence: the way between both ends passes all between
+        if mine["steps"][max(paths)] > mine["steps"][min(paths)]:
             mine["path"] = {length: layers * length for length, layers in mine["path"].items()}
         found[form] = mine
     return found

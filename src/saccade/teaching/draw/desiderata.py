@@ -22,10 +22,8 @@ from .panels import Drawing, Heat, rounded, side_by_side
 from .position_pictures import build, effect
 
 DIM = 8  # its slowest wave has a period of 6,283 positions, which the longest texts contain
-FAR, FAR_TREES = (
-    (8192, 65_536),
-    (256, 512),
-)  # a bounded value is as large in both; distances in a tree need N × N numbers
+# a bounded value is as large in both; distances in a tree need N × N numbers
+FAR, FAR_TREES = ((8192, 65_536), (256, 512))
 ALIKE, ROUNDING, GROWS = 1e-6, 1e-4, 1.1
 MOST = 256
 
@@ -117,9 +115,8 @@ class Desiderata:
     nearest: float  # the largest difference by which the two most similar positions of a text differ for some query
     moved: float  # how much the effect of a pair differs in a text of two thirds of the length
     spread: float  # how much the effects of pairs at one distance differ, as a share of how much all differ
-    growth: (
-        float | None
-    )  # the largest value in the longest texts, divided by that in shorter ones; None where no text is so long
+    # the largest value in the longest texts, divided by that in shorter ones; None where no text is so long
+    growth: float | None
     repeated: bool  # two passes are equal
     learned: int  # numbers
 
@@ -145,9 +142,8 @@ def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
         2 * length // 3,
     )
     moved = float((pairs(part, shorter, dim) - one[:shorter, :shorter]).abs().max())
-    apart = (
-        (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)
-    )  # of each two keys, by the query that distinguishes them best
+    # of each two keys, by the query that distinguishes them best
+    apart = (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)
     apart.fill_diagonal_(torch.inf)
     spread = max(
         float(line.max() - line.min())

@@ -136,9 +136,8 @@ def draw(
         raise SaccadeError(
             "draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000"
         )
-    at = np.linspace(
-        -reach, reach, steps + 1 - steps % 2
-    )  # odd, so that the middle is the model itself
+    # odd, so that the middle is the model itself
+    at = np.linspace(-reach, reach, steps + 1 - steps % 2)
     systems: dict[str, api.System] = {Path(name).name: api.load(name, "cpu") for name in names}
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         for name, residual in {} if names else RESIDUALS.items():
@@ -155,9 +154,8 @@ def draw(
         min(one.min() for one in found.values()),
         max(float(np.quantile(one, 0.95)) for one in found.values()),
     )
-    levels = np.linspace(
-        low, max(high, low + 1e-6), 12
-    )  # of all panels: equal grays are equal losses
+    # of all panels: equal grays are equal losses
+    levels = np.linspace(low, max(high, low + 1e-6), 12)
     for name, values in found.items():
         panels.append(
             Contours(

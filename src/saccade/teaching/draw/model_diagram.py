@@ -23,19 +23,10 @@ from .panels import Drawing, Table
 
 DEEPEST = 2  # parts inside parts that are drawn
 WIDE, ROW, GAP = 4.5, 0.34, 0.1  # inches
-READS = (
-    "source",
-    "image",
-    "grid",
-    "embedding",
-    "encoder",
-    "squeeze",
-)  # the left column, where a decoder is the right one
-LETTERS = {
-    11: "B",
-    7: "N",
-    5: "T",
-}  # of a batch, source tokens, target tokens: sizes that nothing else has
+# the left column, where a decoder is the right one
+READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")
+# of a batch, source tokens, target tokens: sizes that nothing else has
+LETTERS = {11: "B", 7: "N", 5: "T"}
 
 
 @dataclass
@@ -60,9 +51,8 @@ def parts_of(
 ) -> list[Part]:
     """The children that have parameters; those with numbers for names that are alike become one."""
     found: list[Part] = []
-    names = [
-        name for name, _ in module.named_children()
-    ]  # a norm around a part comes before that part
+    # a norm around a part comes before that part
+    names = [name for name, _ in module.named_children()]
     for name in sorted(
         names,
         key=lambda one: (names.index(one.removeprefix("around_")), not one.startswith("around_")),
@@ -70,9 +60,8 @@ def parts_of(
         child = getattr(module, name)
         size = sum(one.numel() for one in child.parameters())
         whole = f"{path}{name}"
-        gives = shapes.get(whole) or shapes.get(
-            f"{path}around_{name}", ""
-        )  # a mixer is not called itself: the sum behind it is
+        # a mixer is not called itself: the sum behind it is
+        gives = shapes.get(whole) or shapes.get(f"{path}around_{name}", "")
         if not size and name != "head":  # one without parameters has the input's table
             continue
         if (
@@ -179,9 +168,8 @@ def draw(names: list[str]) -> Drawing:
         )
     model, about = load_model(names[0])
     total = sum(one.numel() for one in model.parameters())
-    if isinstance(
-        body := getattr(model, "body", None), nn.Module
-    ):  # a classifier around an encoder: its parts beside the encoder's
+    # a classifier around an encoder: its parts beside the encoder's
+    if isinstance(body := getattr(model, "body", None), nn.Module):
         shapes = {name.removeprefix("body."): shape for name, shape in output_shapes(model).items()}
         inner, around = (
             parts_of(body, shapes),

@@ -138,9 +138,8 @@ def plot(axes: Axes, words: list[str], at: np.ndarray, tags: dict[str, str]) -> 
     """A mark by part of speech and the word beside it, further away with a line where there is something already."""
     kinds = [*TAGS.values(), "others"]
     spread = np.ptp(at, axis=0) + 1e-12
-    taken = [
-        (x - 0.006, y, 0.012) for x, y in at / spread
-    ]  # marks, then the words that are written
+    # marks, then the words that are written
+    taken = [(x - 0.006, y, 0.012) for x, y in at / spread]
     for kind, marker in zip(kinds, MARKERS, strict=False):
         mine = [n for n, word in enumerate(words) if TAGS.get(tags.get(word, ""), "others") == kind]
         if mine:

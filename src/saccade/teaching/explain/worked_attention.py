@@ -88,9 +88,8 @@ class Parts:
         made = Mechanism(score, normalize, mask).double().eval()
         with torch.no_grad():
             for parameter in made.parameters():
-                if (
-                    parameter != parameter.flatten()[0]
-                ).any():  # not one that starts at a value of its own
+                # not one that starts at a value of its own
+                if (parameter != parameter.flatten()[0]).any():
                     parameter.copy_(parameter.mul(100).round() / 100 + 0.0)
         return made
 

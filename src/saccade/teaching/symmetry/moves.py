@@ -59,9 +59,8 @@ class Move(NamedTuple):
 
 
 Make = Callable[[int], Tensor]  # an input at N positions: B N …
-Draw = Callable[
-    [Make, torch.Generator, bool, int], Move
-]  # of inputs, for what pools or not, the move of this number
+# of inputs, for what pools or not, the move of this number
+Draw = Callable[[Make, torch.Generator, bool, int], Move]
 
 
 class Symmetry(NamedTuple):
@@ -170,9 +169,8 @@ def shift_content(side: tuple[int, int], content: tuple[int, int], *steps: tuple
             return Field(x, side, wide, there.bool()), at
 
         room = [whole - part for whole, part in zip(side, content, strict=True)]
-        start = [
-            0 if pooled else free // 3 for free in room
-        ]  # what convolves must not reach the ends; a pool is moved from end to end
+        # what convolves must not reach the ends; a pool is moved from end to end
+        start = [0 if pooled else free // 3 for free in room]
         end = room if pooled else [at + by for at, by in zip(start, steps[number], strict=True)]
         (before, of_before), (after, of_after) = put(start), put(end)
         return Move(before, after, of_before, of_after)
