@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,14 @@ def error_of(work: Callable[[], object]) -> str:
     with pytest.raises(SaccadeError) as error:
         work()
     return str(error.value)
+
+
+@contextmanager
+def raises(code: str) -> Iterator[pytest.ExceptionInfo[SaccadeError]]:
+    """Expects a SaccadeError with this code, whatever its sentence."""
+    with pytest.raises(SaccadeError) as error:
+        yield error
+    assert error.value.code == code, f"{error.value.code}: {error.value}"
 
 
 def tiny_recipe(**changes: Any) -> dict[str, Any]:

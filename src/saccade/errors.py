@@ -11,12 +11,19 @@ TYPED = {"pass resume=True": "use --resume", "resume=True": "--resume", "out=…
 
 
 class SaccadeError(Exception):
-    """A mistake in what was passed: the value, the rule and the way out. The command line prints it, or its own words, and exits with 2."""
+    """A mistake in what was passed: the value, the rule and the way out.
 
-    def __init__(self, message: str = "", shell: str = "") -> None:
-        """`shell` is the sentence of the command line, where the way out is another one there."""
+    The command line prints the sentence and exits with 2.
+
+    Args:
+        message: The sentence. Its wording may change in any release.
+        shell: The sentence on the command line, if the way out differs there.
+        code: The kind of mistake in kebab case, such as `beam-and-sampling`. Stable: programs and tests compare it.
+    """
+
+    def __init__(self, message: str = "", shell: str = "", *, code: str = "invalid") -> None:
         super().__init__(message)
-        self._shell = shell
+        self._shell, self.code = shell, code
 
     @property
     def shell(self) -> str:

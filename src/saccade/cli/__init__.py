@@ -155,7 +155,8 @@ def run(words: list[str]) -> int:
         # typer makes a code of Ctrl-C, and prints nothing
         return complain("stopped", code) if code == 130 else code
     except (SaccadeError, Stopped) as error:
-        code, text = getattr(error, "code", 2), getattr(error, "shell", str(error))
+        code = error.code if isinstance(error, Stopped) else 2
+        text = getattr(error, "shell", str(error))
         if "WORLD_SIZE" in os.environ:  # of several processes under torchrun one prints
             from ..training.distributed import prints
 
