@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from torch import nn
 
@@ -16,7 +16,11 @@ from .errors import SaccadeError, did_you_mean, synonyms
 from .registry import Table
 
 T = TypeVar("T")
+UNIONS = (types.UnionType, typing.Union)
+Auto = Literal["auto"]  # what the data and the device choose; `None` is for what is off
+AUTO: Auto = "auto"
 WORDS = {
+    type(None): "null",
     int: "a whole number",
     float: "a number",
     str: "text",
@@ -84,6 +88,18 @@ class Later:
     """A fact that is made only for a member that asks for it: what no member asks for has not been used."""
 
     make: Callable[[], Any]
+
+
+def resolve(value: T | Auto, chosen: T) -> T:
+    """A setting's value, or what was chosen where it is `auto`."""
+    return chosen if value == AUTO else value
+
+
+def fixed(value: T | Auto) -> T:
+    """A setting's value in a recipe that has no open ones any more."""
+    if value == AUTO:
+        raise ValueError("a setting is still open; plan the run first")
+    return value
 
 
 def number(default: Any, low: float, high: float, what: str, **rules: Any) -> Any:
@@ -154,7 +170,11 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         return choose(rules["table"], value, path, default)
     if dataclasses.is_dataclass(kind):
         return fill(kind, value, path)  # type: ignore[arg-type]
-    every = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    whole = typing.get_args(kind) if typing.get_origin(kind) in UNIONS else (kind,)
+    words = [word for k in whole if typing.get_origin(k) is Literal for word in typing.get_args(k)]
+    if value in words or (value is None and type(None) in whole):
+        return value
+    every = [k for k in whole if typing.get_origin(k) is not Literal]
     kinds = tuple(typing.get_origin(k) or k for k in every)
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
@@ -164,9 +184,7 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             # 1e4 as well as 10000
             value = int(float(value)) if float(value).is_integer() else value
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-        expected = " or ".join(
-            "nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds
-        )
+        expected = " or ".join([*(WORDS.get(k, k.__name__) for k in kinds), *words])
         raise SaccadeError(f"{path} is {value!r}; it must be {expected}")
     if isinstance(value, list):
         broken = float in (typing.get_args(k)[0] for k in every if typing.get_origin(k) is list)

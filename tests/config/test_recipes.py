@@ -142,7 +142,7 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
     for word in (
         text,
         f"training.updates={text}",
-        f"data.phrasebook={text}",
+        f"data.options={text}",
         f"{text}=1",
         f"model.score={text}",
     ):
@@ -171,8 +171,8 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
         ("data=train.tsv", "data is 'train.tsv'; write settings below it"),
         ("model.dim.x=1", "'model.dim.x=1': 'dim' is a value and has nothing inside it"),
         ("data.train.x=1", "data.train is {'x': 1}; it must be text"),
-        ("data.phrasebook={train: .nan}", "data.phrasebook.train is nan; it must be a finite number"),
-        ("data.phrasebook=5", "data.phrasebook is 5; it must be settings"),
+        ("data.options={train: .nan}", "data.options.train is nan; it must be a finite number"),
+        ("data.options=5", "data.options is 5; it must be settings"),
         ("vocabulary.kind=word", "vocabulary.kind is 'word'; did you mean 'words'?"),
         ("updates", "expected key=value, such as training.updates=500, got 'updates'"),
         ("=5", "expected key=value, such as training.updates=500, got '=5'"),
@@ -210,7 +210,7 @@ def test_what_is_built_per_batch_is_refused(name: str) -> None:
         ({**TAGS, "language": {"block": 64}}, "language has no effect here: it is for task=language-modelling"),
         ({"model": TINY, "data": {"column": "xpos"}}, "data.column has no effect here: it is for task=tagging"),
         ({"model": TINY, "data": {"dev": "a.tsv", "held_out": 0.1}}, "data.held_out has no effect here: it is for a recipe without"),
-        ({"model": TINY, "data": {"dates": {"train": 5}}}, "data.dates has no effect here: it is for data such as dates:train"),
+        ({"model": TINY, "data": {"options": {"train": 5}}}, "data.options has no effect here: it is for data such as phrasebook:train"),
         ({"model": TINY, "vocabulary": {"split": "punctuation"}}, "vocabulary.split has no effect here: it is for vocabulary.kind"),
         ({"model": TINY, "start_from": "x", "vocabulary": {"size": 99}}, "vocabulary.size has no effect here: it is for a recipe"),
         ({**STREAM, "language": {"span": 2.0}}, "language.span has no effect here: it is for language.objective=denoising"),
@@ -247,7 +247,7 @@ def test_words_become_nested_values() -> None:
     words = [
         "training.updates=7",
         "training.learning_rate=1e-3",
-        "data.phrasebook={train: 9}",
+        "data.options={train: 9}",
         'data.train="a=b.tsv"',
         "seed=3",
     ]
@@ -259,7 +259,7 @@ def test_words_become_nested_values() -> None:
         0.001,
         2.0,
     )
-    assert (made.data.phrasebook, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
+    assert (made.data.options, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
     assert recipes.recipe(
         {"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]
     ).model["score"] == {"name": "additive", "hidden": 4, "layers": 1}

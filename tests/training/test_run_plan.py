@@ -71,7 +71,7 @@ def test_updates_are_what_epochs_minutes_or_the_data_allow(
 
 def test_the_data_and_a_processors_speed_are_a_limit() -> None:
     def updates(per_epoch: int, seconds: float) -> int:
-        return choose_updates(TrainingRecipe(updates=0), per_epoch, seconds, Progress())
+        return choose_updates(TrainingRecipe(updates="auto"), per_epoch, seconds, Progress())
 
     assert updates(100, 1e-9) == 80 * 100
     assert updates(10**6, 1e-9) == 30_000

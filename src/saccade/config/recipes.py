@@ -17,10 +17,10 @@ from ..models import builder as building
 from ..models.builder import Builder
 from ..models.modifications import table as modifications
 from ..recipe import LIMITS, Recipe, plain, without_effect
-from ..settings import fill
+from ..settings import AUTO, fill
 from ..training import schedules
 from .index import RECIPES
-from .upgrade import VERSION, upgrade_config, without_removed
+from .upgrade import VERSION, respelled, upgrade_config, without_removed
 
 __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
 
@@ -42,10 +42,10 @@ def recipe(
     values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (), strict: bool = True
 ) -> Recipe:
     """A checked recipe from nested values and `training.updates=500`-like words. A key that has no effect is refused, where `strict`."""
-    tree = plain(values or {})
+    tree = respelled(plain(values or {}))
     for word in overrides:
         put(tree, word)
-    tree = plain(tree)
+    tree = respelled(plain(tree))
     set_limits(
         tree,
         {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")},
@@ -96,12 +96,10 @@ def set_limits(tree: dict[str, Any], words: set[str]) -> None:
     given = tree.get("training")
     if not isinstance(given, dict):
         return
-    if any(given.get(name) for name in words):
-        given |= {
-            name: 0 for name in LIMITS if name not in words and (name in given or name == "updates")
-        }
+    if any(given.get(name) not in (None, AUTO) for name in words):
+        given |= {name: AUTO if name == "updates" else None for name in LIMITS if name not in words}
     elif "updates" not in given and (given.get("epochs") or given.get("minutes")):
-        given["updates"] = 0
+        given["updates"] = AUTO
 
 
 @functools.lru_cache(maxsize=1024)

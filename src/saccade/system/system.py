@@ -25,6 +25,7 @@ from ..files import Writer, read_again, verified
 from ..layers.fast.int8 import to_int8
 from ..models import EfficientNetLite0
 from ..models.builder import memory_here
+from ..settings import resolve
 from ..tasks.task import Task, WrongExample, from_tokens
 from ..tasks.translation import Translation
 from ..training.checkpoints import load_model
@@ -74,7 +75,9 @@ class System(Usable):
 
     def each_input(self, where: str) -> Iterator[str]:
         """The same, as they are read."""
-        return inputs(self.task.data, where, self.recipe.data.swap, self.recipe.data.options(where))
+        return inputs(
+            self.task.data, where, self.recipe.data.swap, self.recipe.data.options_of(where)
+        )
 
     def evaluate(self, examples: str | Path | Iterable[Any], **options: Any) -> Metrics:
         """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""
@@ -218,7 +221,7 @@ def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[
     train = task.read(recipe, source_of(recipe, "train"), count)
     if recipe.data.dev:
         return train, task.read(recipe, recipe.data.dev, count)
-    return task.divide(train, recipe.data.held_out)
+    return task.divide(train, resolve(recipe.data.held_out, 0.0))
 
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
@@ -280,7 +283,7 @@ def note_data(
     own = (
         f"in {data.dev}"
         if data.dev
-        else f"held out of it ({data.held_out or judged / max(len(train) + judged, 1):.3g})"
+        else f"held out of it ({resolve(data.held_out, judged / max(len(train) + judged, 1)):.3g})"
     )
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
     vocabulary = f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"

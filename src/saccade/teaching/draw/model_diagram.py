@@ -18,6 +18,7 @@ from ...data.corpora import is_generated
 from ...data.vocabulary import Vocabulary
 from ...errors import SaccadeError
 from ...models.builder import Undrawn
+from ...settings import resolve
 from ...views.figures import EDGE, GRAY, MARGIN, add_axes, fitted, sheet, style
 from .panels import Drawing, Table
 
@@ -145,7 +146,7 @@ def load_model(name: str) -> tuple[nn.Module, str]:
     recipe = recipes.read_recipe(name)
     if is_generated(recipe.data.train) and recipe.data.train:
         return api.build(recipe).model.cpu(), f"the recipe {name}"
-    size = recipe.vocabulary.size
+    size = resolve(recipe.vocabulary.size, 0)
     tokens = Vocabulary.train([" ".join(f"w{n}" for n in range(size))], "words").to_json()
     with torch.device("meta"), Undrawn():
         known = {
