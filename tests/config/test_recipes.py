@@ -20,6 +20,7 @@ from saccade.core import masks, normalizers, positions, scores
 from saccade.errors import SaccadeError
 from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.recipe import DataRecipe, Recipe, TrainingRecipe, VocabularyRecipe, plain
+from saccade.settings import UNIONS, WORDS
 
 TINY: dict[str, Any] = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2}
 SECTIONS = {
@@ -160,7 +161,7 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
         ("training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),
         ("training.learning_rate=-1", "training.learning_rate is -1.0; it must lie between 0 and 100"),
         ("training.learning_rate=" + "1" * 400, "training.learning_rate is a whole number of 1326 bits; no setting is that large"),
-        ("training.compile=1", "training.compile is 1; it must be true or false or nothing"),
+        ("training.compile=1", "training.compile is 1; it must be true or false or auto"),
         ("training.precision=bf15", "training.precision is 'bf15'; did you mean 'bf16'?"),
         ("training.schedule=cosin", "no schedule named 'cosin'; did you mean 'cosine'?"),
         ("training.updatse=5", "no setting named 'training.updatse'; did you mean 'updates'?"),
@@ -487,10 +488,10 @@ def test_the_catalogue_is_searched_in_every_column() -> None:
 def test_every_type_of_a_setting_has_a_word() -> None:
     for kind in SECTIONS.values():
         for hint in typing.get_type_hints(kind).values():
-            known = (int, float, str, bool, dict, bool | None)
-            assert (
-                dataclasses.is_dataclass(hint) or hint in known or typing.get_origin(hint) in known
-            )
+            kinds = typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
+            for kind in kinds:
+                known = kind in WORDS or typing.get_origin(kind) in (typing.Literal, *WORDS)
+                assert dataclasses.is_dataclass(kind) or known, hint
 
 
 def test_every_key_of_a_recipe_says_what_it_is_for() -> None:

@@ -63,7 +63,9 @@ def recipe(
         section, _, name = path.rpartition(".")
         given = tree.get(section, {}) if section else tree
         if strict and given.get(name) not in (None, {}):
-            raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
+            raise SaccadeError(
+                f"{path} has no effect here: it is for {what}; leave it out", code="no-effect"
+            )
     if made.training.watch not in kind.measures:
         raise SaccadeError(
             f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}"

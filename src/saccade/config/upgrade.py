@@ -62,7 +62,9 @@ def respelled(tree: dict[str, Any]) -> dict[str, Any]:
                 notes.append(f"{path}={given[name]} is now {path}={'null' if new is None else new}")
             given[name] = new
     data, training = found.get("data"), found.get("training")
-    for name in [name for name in CORPORA if name in data] if isinstance(data, dict) else ():
+    for name in CORPORA:
+        if not isinstance(data, dict) or name not in data:
+            continue
         old, now = data.pop(name), data.get("options") or {}
         if old:
             both = isinstance(old, dict) and isinstance(now, dict)
