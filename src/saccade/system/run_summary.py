@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SaccadeError
-from ..files import MANIFEST, held, is_temporary, read_plain
+from ..files import LOCK, MANIFEST, held, is_temporary, read_plain
 from ..training.logs import shown
 
 MAX_DEPTH = 3  # folders below the one that is searched
@@ -110,7 +110,7 @@ def check_removable(path: Path) -> Summary:
             f"{path} is a link; remove the folder {os.readlink(path)}, or the link with rm",
             code="not-a-run",
         )
-    known = {*RUN.split(), *MODEL.split()}
+    known = {*RUN.split(), *MODEL.split(), LOCK}
     others = [p.name for p in path.iterdir() if p.name not in known and not is_temporary(p)]
     if others:
         raise SaccadeError(
