@@ -16,7 +16,7 @@ from .. import api
 from ..data.pairs import Pair, format_pharaoh
 from ..decoding import MakeSearch
 from ..errors import SaccadeError
-from ..files import MANIFEST, held, sha256, write_atomically
+from ..files import LOCK, MANIFEST, held, sha256, write_atomically
 from ..system.system import System, model_folder
 from ..tasks.text_scores import with_copies
 from ..training.signals import Stopped, stop_on_signals
@@ -121,8 +121,12 @@ class Kept:
         write_atomically(self.path(n), json.dumps(done).encode())
 
     def remove(self) -> None:
-        for path in [*self.folder.glob("part-*.json"), self.folder / "plan.json"]:
-            path.unlink()
+        for path in [
+            *self.folder.glob("part-*.json"),
+            self.folder / "plan.json",
+            self.folder / LOCK,
+        ]:
+            path.unlink(missing_ok=True)
         self.folder.rmdir()
 
 
