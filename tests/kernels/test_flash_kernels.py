@@ -319,7 +319,7 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launch = pytest.importorskip("saccade.core.kernels.launch")
-    monkeypatch.setattr(launch, "made", {})
+    monkeypatch.setattr(launch, "launchers", {})
     monkeypatch.setattr(launch, "configs", lambda *_: [(32, 16, 4, 1)])
     kernel, q = Compiled(), torch.zeros(2, 2, 64, 16)
 

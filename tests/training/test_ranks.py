@@ -192,7 +192,7 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(
         ("BEAT", 0.001),
         ("PATIENCE", 3.0),
         ("GRACE", 0.01),
-        ("leave", leave),
+        ("end_process", leave),
         ("time", store),
     ):
         monkeypatch.setattr(f"saccade.training.distributed.{name}", value)
