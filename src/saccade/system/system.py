@@ -25,7 +25,6 @@ from ..files import Writer, read_again, verified
 from ..layers.fast.int8 import to_int8
 from ..models import EfficientNetLite0
 from ..models.builder import memory_here
-from ..recipe import WORDLESS
 from ..tasks.task import Task, WrongExample, from_tokens
 from ..tasks.translation import Translation
 from ..training.checkpoints import load_model
@@ -127,7 +126,7 @@ def build(
     if made.start_from:
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
-            if made.task not in WORDLESS:
+            if made.kind.has_text:
                 given = vocabularies_of(read_json(first / "tokenizer.json"), recipes.task(made))
         except (KeyError, TypeError):
             raise SaccadeError(

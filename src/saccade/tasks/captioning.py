@@ -38,7 +38,7 @@ from .image_batches import (
     sizes_from,
 )
 from .output_lengths import OutputLengths, check_length
-from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
+from .task import GENERATING, Each, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
 # pictures that are described at once; tokens of a batch whose loss is measured
@@ -64,6 +64,7 @@ class Describing(PictureTask):
     example's question before it generates, where it has one."""
 
     needs = ImageToText
+    settings = (*PictureTask.settings, *GENERATING)
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     options: ClassVar[dict[str, Any]] = {
         "beam": searcher,

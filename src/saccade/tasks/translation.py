@@ -30,6 +30,7 @@ from ..views.answers import Aligned, Translated
 from .output_lengths import OutputLengths, check_length
 from .rewards import reward_of
 from .task import (
+    GENERATING,
     Each,
     ExampleTask,
     ExampleWork,
@@ -66,14 +67,17 @@ class Numbered(NamedTuple):
     line: int
 
 
+FOR_PAIRS = (*GENERATING, "data.tokenize", "data.swap", "vocabulary.joint", "training.reward")
+
+
 @table.add("translation", paper="Bahdanau et al. 2015")
 class Translation(ExampleTask):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
     needs, data = Seq2Seq, PAIRS
-    alike: ClassVar[bool] = (
-        True  # whether the sides of a pair should be about as long as each other
-    )
+    settings = (*ExampleTask.settings, *FOR_PAIRS, "data.max_ratio")
+    # whether the sides of a pair should be about as long as each other
+    alike: ClassVar[bool] = True
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     # without and with BLEU on the dev set
     workers: ClassVar[tuple[type["PairWork"], type["PairWork"]]]
