@@ -29,7 +29,7 @@ from ..tasks.task import Task, WrongExample, from_tokens
 from ..tasks.translation import Translation
 from ..training.checkpoints import load_model
 from ..training.logs import summary_writer
-from ..training.parameters import learned
+from ..training.parameters import model_tensors
 from ..training.sharded import METADATA
 from ..training.transfer import take_over
 from ..training.work import Work
@@ -141,7 +141,10 @@ def build(
     if first:
         taken = start_from(model, made, first)
         what = "parameters and the vocabulary" if given else "parameters"
-        notes = (f"{taken} of {len(learned(model))} {what} are those of {made.start_from}", *notes)
+        notes = (
+            f"{taken} of {len(model_tensors(model))} {what} are those of {made.start_from}",
+            *notes,
+        )
     return System(made, model.to(recipes.device(made.device)), task, notes)
 
 
