@@ -15,7 +15,7 @@ def info(model: Model, json_: Json = False) -> None:
         saccade info runs/mine --json
     """
     from ..system import run_report
-    from ..training.logs import shown
+    from ..training.logs import format_metric
 
     run = model.absolute().parent if model.name in ("best", "last") else model
     read = run_report.read_run(run) if (run / "recipe.json").is_file() else None
@@ -38,7 +38,10 @@ def info(model: Model, json_: Json = False) -> None:
     if json_:
         print_json({**facts, "metrics": metrics, "bytes": size, "use": use})
         return
-    rows = {**facts, **{name.replace("_", " "): shown(name, one) for name, one in metrics.items()}}
+    rows = {
+        **facts,
+        **{name.replace("_", " "): format_metric(name, one) for name, one in metrics.items()},
+    }
     rows |= {"size": size_of(size), "use": use}
     width = max(map(len, rows)) + 2
     for name, value in rows.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import SaccadeError
 from ..files import LOCK, MANIFEST, held, is_temporary, read_plain
-from ..training.logs import shown
+from ..training.logs import format_metric
 
 MAX_DEPTH = 3  # folders below the one that is searched
 MAX_JSON_BYTES = 16 * 2**20
@@ -78,7 +78,7 @@ def summarize(path: Path) -> Summary:
         str(model["family"]),
         int(at.get("update", 0)),
         int(training.get("updates", 0)) if file.name == "recipe.json" else 0,
-        f"{watch} {shown(watch, best)}" if isinstance(best, float) else "",
+        f"{watch} {format_metric(watch, best)}" if isinstance(best, float) else "",
         datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%d %H:%M"),
         bytes_in(path),
     )
