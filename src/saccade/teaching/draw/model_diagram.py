@@ -16,7 +16,7 @@ from ...data.corpora import is_generated
 from ...data.vocabulary import Vocabulary
 from ...errors import SaccadeError
 from ...layers.residuals import NoResidual, Residual
-from ...models.builder import Undrawn
+from ...models.builder import NoInit
 from ...views.plots.diagrams import Box, boxes
 from .drawing import Drawing, Table
 
@@ -143,7 +143,7 @@ def load_model(name: str) -> tuple[nn.Module, str]:
         return api.build(recipe).model.cpu(), f"the recipe {name}"
     size = recipe.vocabulary.size
     tokens = Vocabulary.train([" ".join(f"w{n}" for n in range(size))], "words").to_json()
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         known = {
             "text": tokens,
             "joint": tokens,
