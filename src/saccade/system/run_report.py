@@ -14,7 +14,7 @@ from ..files import write_atomically
 from ..results import environment
 from ..tasks.autoencoding import Autoencoding
 from ..training.cost import duration
-from ..training.logs import read_rows, shown
+from ..training.logs import format_metric, read_rows
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
@@ -90,7 +90,7 @@ def describe(system: System, work: Work) -> bytes:
 
 def draw_curves(path: Path, runs: Sequence[Run]) -> bytes:
     """Writes the picture; returns its content."""
-    from ..views.curves import curves, png  # matplotlib takes a second to import
+    from ..views.figures import curves, png  # matplotlib takes a second to import
 
     content = png(
         curves(
@@ -158,7 +158,7 @@ def page(
     ]
     if len(runs) == 1 and (rows := runs[0].evaluations):
         some = [*rows[: -1 : len(rows) // EVALUATIONS + 1], rows[-1]]
-        cells = [[shown(name, row.get(name, "–")) for name in rows[0]] for row in some]
+        cells = [[format_metric(name, row.get(name, "–")) for name in rows[0]] for row in some]
         sections.append(
             Section("Evaluations", table=[[name.replace("_", " ") for name in rows[0]], *cells])
         )
@@ -206,8 +206,7 @@ def page(
 
 def redrawn(system: System, examples: Sequence[Any]) -> bytes:
     """The picture of some pictures before and after an autoencoder."""
-    from ..views.curves import png
-    from ..views.figures import before_after
+    from ..views.figures import before_after, png
 
     return png(before_after(system.task.reconstruct(system.model, [one.image for one in examples])))
 
@@ -234,7 +233,7 @@ def side(runs: Sequence[Run], facts: Callable[[Run], Mapping[str, object]]) -> l
 
 def results(run: Run) -> dict[str, str]:
     return {
-        name.replace("_", " "): shown(name, value)
+        name.replace("_", " "): format_metric(name, value)
         for name, value in run.best.items()
         if name != "epoch"
     }

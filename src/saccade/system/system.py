@@ -30,7 +30,7 @@ from ..tasks.task import Task, WrongExample, from_tokens
 from ..tasks.translation import Translation
 from ..training.checkpoints import load_model
 from ..training.logs import summary_writer
-from ..training.parameters import learned
+from ..training.parameters import model_tensors
 from ..training.sharded import METADATA
 from ..training.transfer import take_over
 from ..training.work import Work
@@ -144,7 +144,10 @@ def build(
     if first:
         taken = start_from(model, made, first)
         what = "parameters and the vocabulary" if given else "parameters"
-        notes = (f"{taken} of {len(learned(model))} {what} are those of {made.start_from}", *notes)
+        notes = (
+            f"{taken} of {len(model_tensors(model))} {what} are those of {made.start_from}",
+            *notes,
+        )
     return System(made, model.to(recipes.device(made.device)), task, notes)
 
 
@@ -334,7 +337,7 @@ def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> 
     if os.path.exists(path / METADATA):
         what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
         raise SaccadeError(
-            f"{path} is {what}; make a model of it with `saccade convert {folder} --out FOLDER`"
+            f"{path} is {what}; make a model of it with `saccade consolidate {folder} --out FOLDER`"
         )
     verified(path, "model folder", MODEL_FILES)
     recipe, task, model = build_stored(path)
