@@ -129,7 +129,7 @@ def fit(
             padding = f"{work.padding():.1%} of the tokens in batches are padding"
             for note in (*system.notes, *([padding] if system.task.texts([]) else [])):
                 heard.note(note)
-            higher = recipes.task(made).measures[training.watch]
+            higher = made.kind.measures[training.watch]
             folder = RunFolder(path, model_files(system))
             finish = partial(run_report.finish, path, work=work, show=show, note=heard.note)
             try:

@@ -24,17 +24,8 @@ MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no 
 # filled by `saccade.tasks`; each task names the settings that it has
 tasks: Table[type[Any]] = Table("tasks", "task")
 TOKENIZERS = (
-    "auto",
-    "13a",
-    "intl",
-    "zh",
-    "ja-mecab",
-    "ko-mecab",
-    "char",
-    "flores101",
-    "flores200",
-    "spm",
-    "none",
+    *("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200"),
+    *("spm", "none"),
 )
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
 OPTIONS = "what an embedded corpus is made with: sizes, a seed, and options of its own, such as `{train: 15000, to: de}`"
@@ -68,10 +59,8 @@ def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
 
 
 def for_objectives(*names: str) -> dict[str, Any]:
-    return when(
-        f"language.objective={' or '.join(names)}",
-        lambda recipe: recipe.language.objective in names,
-    )
+    what = f"language.objective={' or '.join(names)}"
+    return when(what, lambda recipe: recipe.language.objective in names)
 
 
 GENERATED = when("data such as phrasebook:train", lambda r: any(map(is_named, r.data.sources)))
@@ -130,9 +119,7 @@ class DataRecipe:
     pairs: str = one_of(("given", "headings", "turns"), MAKING, **OWNED, **FROM_TEXT)
     metrics: str = setting("", METRICS, **OWNED)
     documents: str = one_of(
-        ("file", "line", "blank"),
-        "what separates the documents of plain text",
-        **OWNED,
+        ("file", "line", "blank"), "what separates the documents of plain text", **OWNED
     )
     options: dict[str, Any] = field(default_factory=dict, metadata={"what": OPTIONS, **GENERATED})
     images: str = setting("", IMAGES, **OWNED)
@@ -285,11 +272,7 @@ class TrainingRecipe:
         **REWARDED,
     )
     reward_likelihood: float = number(
-        0.017,
-        0.0,
-        1000.0,
-        "weight α of the references' likelihood beside the reward",
-        **REWARDED,
+        0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED
     )
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool | Auto = setting(AUTO, COMPILE)

@@ -136,7 +136,7 @@ def fill(kind: type[T], values: Any, path: str) -> T:
     if not isinstance(values, dict):
         raise SaccadeError(f"{path or 'the recipe'} is {values!r}; write settings below it")
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     found = {}
     for name, value in values.items():
         at = f"{path}.{name}" if path else str(name)
@@ -148,7 +148,9 @@ def fill(kind: type[T], values: Any, path: str) -> T:
                 else did_you_mean(str(name), fields, setting=True)
             )
             raise SaccadeError(f"no setting named '{at}'{hint}")
-        found[name] = check(value, hints[name], fields[name].metadata, at, fields[name].default)
+        kind_of, rules = rules_of(hints[name])
+        rules = {**rules, **fields[name].metadata}
+        found[name] = check(value, kind_of, rules, at, fields[name].default)
     return kind(**found)
 
 
@@ -176,6 +178,7 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         return value
     every = [k for k in whole if typing.get_origin(k) is not Literal]
     kinds = tuple(typing.get_origin(k) or k for k in every)
+    value = list(value) if isinstance(value, tuple) else value
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
             value = float(value)  # YAML reads 1e-3 as text

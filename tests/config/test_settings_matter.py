@@ -300,7 +300,7 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
             folder,
             {"note.txt": lambda path: (writes.append(path.parent.name), path.write_text(""))},
         )
-        higher = recipes.task(made).measures[made.training.watch]
+        higher = made.kind.measures[made.training.watch]
         settings = plan(made.training, system.model, work, Ranks(), Progress, Watcher())
         ended = Training(
             system.model, work, settings, run, seed=made.seed, higher_is_better=higher

@@ -134,6 +134,5 @@ def find_run(
 
 
 def usage(recipe: "Recipe", folder: Path) -> str:
-    from ..config import recipes
 
-    return f"Use it: {command_name()} {recipes.task(recipe).usage(recipe).format(model=folder)}"
+    return f"Use it: {command_name()} {recipe.kind.usage(recipe).format(model=folder)}"

@@ -22,7 +22,7 @@ from ..training import schedules
 from .index import RECIPES
 from .upgrade import VERSION, respelled, upgrade_config, without_removed
 
-__all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
+__all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe"]
 
 LARGEST = 250_000  # bytes; a larger file is not a recipe
 MERGE = "tag:yaml.org,2002:merge"
@@ -46,16 +46,14 @@ def recipe(
     for word in overrides:
         put(tree, word)
     tree = respelled(plain(tree))
-    set_limits(
-        tree,
-        {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")},
-    )
+    typed = {word.partition("=")[0] for word in overrides}
+    set_limits(tree, {name for name in LIMITS if f"training.{name}" in typed})
     made = fill(Recipe, tree, "")
     if wants_joint(made) and "joint" not in tree.get("vocabulary", {}):
         made = dataclasses.replace(
             made, vocabulary=dataclasses.replace(made.vocabulary, joint=True)
         )
-    kind = task(made)
+    kind = made.kind
     schedules.table.entry(made.training.schedule)
     tasks.objectives.table.entry(made.language.objective)
     tasks.metrics.chosen(made.data.metrics)
@@ -116,10 +114,6 @@ def complete_model(model: str, task_name: str, language: str, strict: bool) -> s
             json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict
         )
     )
-
-
-def task(made: Recipe) -> type[tasks.Task]:
-    return tasks.table[made.task]
 
 
 def put(tree: dict[str, Any], word: str) -> None:

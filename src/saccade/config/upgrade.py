@@ -18,8 +18,7 @@ CHOSEN += (
 )
 UNSET = "training.patience training.clip training.epochs training.minutes training.average training.reward data.max_ratio data.rotate_test"
 SPELLED = {**dict.fromkeys(CHOSEN.split(), AUTO), **dict.fromkeys(UNSET.split())}
-ZERO: tuple[Any, ...] = (0,)
-OLD = {"training.compile": (None,), "training.graphs": (None,), "training.reward": ("none",)}
+OLD = {"training.compile": None, "training.graphs": None, "training.reward": "none"}
 CORPORA = [
     "phrasebook",
     "dates",
@@ -54,13 +53,13 @@ def respelled(tree: dict[str, Any]) -> dict[str, Any]:
     found = {name: dict(one) if isinstance(one, dict) else one for name, one in tree.items()}
     for path, new in SPELLED.items():
         section, name = path.split(".")
-        given = found.get(section)
-        if isinstance(given, dict) and name in given and given[name] is not False:
-            if given[name] not in (old := OLD.get(path, ZERO)):
-                continue
-            if given[name] is not new and new not in old:
-                notes.append(f"{path}={given[name]} is now {path}={'null' if new is None else new}")
+        given, old = found.get(section), OLD.get(path, 0)
+        if not isinstance(given, dict) or name not in given:
+            continue
+        if given[name] == old and not isinstance(given[name], bool):
             given[name] = new
+            if old is not None:  # saccade itself wrote null
+                notes.append(f"{path}={old} is now {path}={new or 'null'}")
     data, training = found.get("data"), found.get("training")
     for name in CORPORA:
         if not isinstance(data, dict) or name not in data:

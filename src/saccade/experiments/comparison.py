@@ -180,7 +180,7 @@ def score_ensemble(
 def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     """Raises, before any training, where the models will not make an ensemble."""
     (first, recipe), *others = recipes.items()
-    api.check_ensembled(config.task(recipe), recipe.task)
+    api.check_ensembled(recipe.kind, recipe.task)
     if len(recipes) * len(seeds) < 2:
         raise SaccadeError("an ensemble of one model; give several recipes or seeds")
     if ENSEMBLE in recipes:
@@ -243,7 +243,7 @@ def check(
         config.recipes_before(recipe)
         api.check_options(recipe, options)
         if data or recipe.data.test:
-            config.task(recipe).read(recipe, data or recipe.data.test)
+            recipe.kind.read(recipe, data or recipe.data.test)
 
 
 def best(rows: Sequence[Row], metric: str, higher: bool) -> list[Row]:

@@ -99,7 +99,7 @@ class System(Usable):
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     """Raises when an evaluation of the recipe's task has no such option, or not with that value."""
-    known = recipes.task(recipe).options
+    known = recipe.kind.options
     for name, value in options.items():
         if name not in known:
             # its name on the command line
@@ -130,12 +130,12 @@ def build(
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
             if made.kind.has_text:
-                given = vocabularies_of(read_json(first / "tokenizer.json"), recipes.task(made))
+                given = vocabularies_of(read_json(first / "tokenizer.json"), made.kind)
         except (KeyError, TypeError):
             raise SaccadeError(
                 f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
             ) from None
-    task = learned_task or recipes.task(made).learn(made, examples, *given)
+    task = learned_task or made.kind.learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(recipes.Builder(made.model))
     task.prepare(model, examples)
@@ -220,7 +220,7 @@ def check_memory(model: nn.Module, device: torch.device) -> None:
 
 def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[Any], list[Any]]:
     """The examples of data.train and data.dev, without bad lines unless the recipe is strict; without data.dev, data.train divided."""
-    task, count = recipes.task(recipe), None if recipe.data.strict else skipped or Skipped()
+    task, count = recipe.kind, None if recipe.data.strict else skipped or Skipped()
     train = task.read(recipe, source_of(recipe, "train"), count)
     if recipe.data.dev:
         return train, task.read(recipe, recipe.data.dev, count)
@@ -231,7 +231,7 @@ def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train or data.dev, as training uses them, or of data.test, where a bad line is an error."""
     if split != "test" and recipe.data.train:
         return train_and_dev(recipe)[split == "dev"]
-    return recipes.task(recipe).read(recipe, source_of(recipe, split))
+    return recipe.kind.read(recipe, source_of(recipe, split))
 
 
 def source_of(recipe: Recipe, split: str) -> str:

@@ -153,7 +153,7 @@ def load_model(name: str) -> tuple[nn.Module, str]:
             "labels": ["a", "b"],
             "several": False,
         }
-        model = recipes.task(recipe).restore(recipe, known).build(recipes.Builder(recipe.model))
+        model = recipe.kind.restore(recipe, known).build(recipes.Builder(recipe.model))
     return model, f"the recipe {name}; {size:,} tokens assumed"
 
 
