@@ -51,13 +51,23 @@ def test_python_in_pages_runs(
             assert mine == its or (here and mine.split()[:1] == its.split()[:1])
 
 
-@pytest.mark.parametrize("page", PAGES)
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line).lower().replace(" ", "-") for line in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "SECURITY.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), (
-            f"{page} links to {target}"
-        )
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
+        assert path.exists(), f"{page} links to {target}"
+        assert not anchor or anchor in anchors(path), f"{page} links to {target}: no such heading"
 
 
 def test_make_targets_named_in_the_readme_exist() -> None:
