@@ -70,6 +70,16 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(path), f"{page} links to {target}: no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_python_files_named_in_pages_exist(page: str) -> None:
+    folders = ("src", "tests", "benchmarks", "examples", "scripts")
+    known = {path.name for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    named = re.findall(r"`([\w/.-]+\.py)`", (ROOT / page).read_text(encoding="utf-8"))
+    for name in named:
+        assert Path(name).name in known, f"{page} names {name}"
+        assert "/" not in name or any((ROOT / at / name).exists() for at in ("", "src/saccade"))
+
+
 def test_make_targets_named_in_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = set(
