@@ -193,7 +193,7 @@ def test_a_recipe_extends_another_by_name_or_by_a_path_beside_it(tmp_path: Path)
     words = ["model.score=dot", "seed=3", "training.updates=7", "training.warmup=2"]
     assert two == recipes.read_recipe("phrasebook-bahdanau", words)
     one = recipes.read_recipe(tmp_path / "one.yaml")
-    assert one.model["score"] == {"name": "additive", "hidden": 8}
+    assert (one.model["score"]["name"], one.model["score"]["hidden"]) == ("additive", 8)
     assert "extends" not in one.to_dict()
 
 

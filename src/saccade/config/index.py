@@ -22,27 +22,23 @@ RECIPES = next(
     (folder for folder in (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes") if folder.is_dir()),
     PACKAGE / "recipes",
 )
-# other names that people use for slots
-USUAL = {
-    "families": "models",
-    "architectures": "models",
-    "attention": "scores",
-    "datasets": "corpora",
-    "data": "corpora",
+# slots, and other names that people use for them
+OTHER_NAMES = {
+    "models": "families architectures",
+    "scores": "attention",
+    "corpora": "datasets data",
+    "objectives": "losses",
+    "schedules": "scheduler schedulers",
+    "positions": "positional-encodings",
+    "norms": "normalization layernorms",
+    "activations": "nonlinearities",
+    "backends": "kernels",
+    "feedforwards": "ffn",
+    "cells": "rnns",
+    "pools": "poolings",
+    "normalizers": "softmax",
 }
-USUAL |= {
-    "losses": "objectives",
-    "scheduler": "schedules",
-    "schedulers": "schedules",
-    "positional-encodings": "positions",
-}
-USUAL |= {
-    "normalization": "norms",
-    "layernorms": "norms",
-    "nonlinearities": "activations",
-    "kernels": "backends",
-}
-USUAL |= {"ffn": "feedforwards", "rnns": "cells", "poolings": "pools", "softmax": "normalizers"}
+USUAL = {word: slot for slot, words in OTHER_NAMES.items() for word in words.split()}
 
 
 @functools.cache
@@ -124,9 +120,10 @@ def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     found = dict(base)
     for name, value in own.items():
         there = found.get(name)
-        both = isinstance(value, dict) and isinstance(there, dict)
-        other = both and "name" in value and value["name"] != there.get("name")
-        found[name] = merged(there, value) if both and not other else value
+        if isinstance(value, dict) and isinstance(there, dict):
+            same = value.get("name", there.get("name")) == there.get("name")
+            value = merged(there, value) if same else value
+        found[name] = value
     return found
 
 
