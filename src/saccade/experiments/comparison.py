@@ -20,7 +20,10 @@ from ..config.automatic import adopt
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..recipe import LIMITS
-from ..system.system import System, load, prepared, read_config
+from ..system.build import prepared
+from ..system.load import load
+from ..system.model_folder import read_config
+from ..system.system import System
 from ..training.checkpoints import Progress, RunFolder
 from ..training.cost import summary
 from ..training.logs import shown

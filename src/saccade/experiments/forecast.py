@@ -11,7 +11,7 @@ import torch
 from ..config import recipes
 from ..models.builder import Builder
 from ..models.protocols import CausalLM, Encoder, Seq2Seq
-from ..system.system import prepared
+from ..system.build import prepared
 from ..training.cost import Cost, measure, median_batch
 from ..training.distributed import Ranks
 from ..training.flops import counter

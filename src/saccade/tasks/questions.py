@@ -1,7 +1,7 @@
 """Questions about a picture, answered with one of the answers seen in training. B batch, N tokens, P pictures, C answers."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -13,7 +13,7 @@ from ..core import record
 from ..core.record import source_weights
 from ..data.archives import Filed
 from ..data.batches import Rows, on, pad_rows, rounded
-from ..data.corpora import ASKED
+from ..data.corpora import ASKED, read
 from ..data.image_examples import Asked, Picture
 from ..data.lines import one_file
 from ..data.vocabulary import Vocabulary
@@ -24,6 +24,8 @@ from ..models.protocols import LookingEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Answered
+from ..views.document import Document, Site
+from .attention_sites import sites_over
 from .image_batches import (
     PictureTask,
     PictureWork,
@@ -32,11 +34,12 @@ from .image_batches import (
     decoded,
     divide_pictures,
     on_device,
+    one_picture,
     size_of,
     sizes_from,
 )
 from .label_task import UNLABELED, LabelTask, make_rows, percent
-from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
+from .task import ExampleWork, device_of, from_tokens, items, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
 
@@ -102,17 +105,68 @@ class QuestionWork(PictureWork):
         return self.shared(self.seed, epoch)
 
 
+class AboutPictures(PictureTask):
+    """What tasks with questions about pictures share."""
+
+    fields, looks = ("image", "question"), ("image", "text")
+    verbs, routes, answers = ("answer",), ("answer",), ("answer", "probabilities")
+    example_types, example_form = (Asked,), "(image, question, answer)"
+    outcome: ClassVar[str] = "answer"
+    command: ClassVar[str] = 'answer {model} picture.png "your question"'
+    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+    closed = False
+    # All attention of a question to its picture, given the picture, the question and the model's answer.
+    sites_of_answer: Callable[[nn.Module, Picture, str, str], list[Site]]
+
+    @classmethod
+    def from_values(cls, parts: Sequence[Any], line: int) -> Asked:
+        return Asked(*asked_of(parts[:2], line), str(parts[2]), line)
+
+    @classmethod
+    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
+        return divide_pictures(super().divide, examples, share)
+
+    def inputs(self, given: Any) -> tuple[list[tuple[Picture, str]], bool]:
+        """Pairs of a picture (or its file) and a question about it."""
+        alone = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str)
+        each = [given] if alone else items(given, "m.answer([(image, question), …])")
+        return [asked_of(one, n) for n, one in enumerate(each, 1)], alone
+
+    def read_inputs(self, recipe: Recipe, where: str) -> Iterator[tuple[Picture, str]]:
+        """Images are beside the file, wherever those of the training data are."""
+        found = read(self.data, where, recipe.data.options(where))
+        return ((one.image, one.question) for one in found)
+
+    def attention(
+        self,
+        model: nn.Module,
+        given: Any,
+        target: str | None = None,
+        only: str | None = None,
+        beam: int = 1,
+    ) -> Document:
+        """All attention of a question to its picture while the model answers it: `given` is the picture, `target` the question."""
+        image, question = one_picture(given), target
+        if question is None or not question.strip():
+            raise SaccadeError(
+                "a model that answers questions looks for a question's words; give the question after the image",
+                code="no-question",
+            )
+        [(_, found)] = self.predict(model, [(image, question)])
+        sites = self.sites_of_answer(model, image, question, found.answer)
+        outcome = [found.answer] if self.closed else found.answer.split()
+        return self.seen_document(image, outcome, sites, ("question", question))
+
+
 @table.add("questions", paper="Antol et al. 2015 (VQA)")
-class Questions(PictureTask, LabelTask):
+class Questions(AboutPictures, LabelTask):
     """An answer to a question about a picture: the question's words attend to the picture, and a pool makes one vector of them."""
 
     needs, data, worker, at = LookingEncoder, ASKED, QuestionWork, 2
     label, unit = "answer", "question"
     text_of = staticmethod(lambda example: example.question)
     labels_of = staticmethod(lambda example: None if example.answer is None else (example.answer,))
-    outcome: ClassVar[str] = "answer"
-    command: ClassVar[str] = 'answer {model} picture.png "your question"'
-    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+    closed = True  # one of the answers seen in training
 
     def __init__(
         self,
@@ -146,10 +200,6 @@ class Questions(PictureTask, LabelTask):
         }
         vocabulary = learn_vocabulary(recipe, map(cls.text_of, train), given)
         return cls(vocabulary, labels, size_of(recipe, train), blind, commonest)
-
-    @classmethod
-    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
-        return divide_pictures(super().divide, examples, share)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -246,13 +296,24 @@ class Questions(PictureTask, LabelTask):
             }
         return {**found, **self.by_class(guessed, wanted, confusion)}
 
+    def sites_of_answer(
+        self, model: nn.Module, image: Picture, question: str, answer: str
+    ) -> list[Site]:
+        batch = self.batch(self.numbers([Asked(image, question)]), device_of(model))
+        rows = self.pieces_of(question)
+        return sites_over(model, model.body.image, batch.inputs, self.at, rows, rows)  # type: ignore[arg-type, union-attr]
+
+    def pieces_of(self, question: str) -> list[str]:
+        return [*self.text.label_text(question), self.text.token(self.text.eos)]
+
     @torch.no_grad()
-    def answer(self, model: nn.Module, asked: Iterable[tuple[Picture, str]]) -> list[Answered]:
-        """The answers to questions about pictures, in their order."""
+    def predict(
+        self, model: nn.Module, asked: Sequence[tuple[Picture, str]]
+    ) -> Iterator[tuple[int, Answered]]:
+        """The answers to questions about pictures; questions about one picture are read together."""
         model.eval()
         examples = [Asked(image, question, None, n) for n, (image, question) in enumerate(asked, 1)]
         numbers, grid = self.numbers(examples), model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
-        found: dict[int, Answered] = {}
         for indices, batch in self.batches(numbers, device_of(model), 2048):
             with record(model, quiet=True) as seen:
                 logits = model(*batch.inputs)
@@ -261,13 +322,11 @@ class Questions(PictureTask, LabelTask):
                 indices, logits.float().softmax(-1).tolist(), weights, strict=True
             ):
                 one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
-                pieces = [*self.text.label_text(one.question), self.text.token(self.text.eos)]
+                pieces = self.pieces_of(one.question)
                 best = max(probabilities, key=probabilities.__getitem__)
                 where = looks[: len(pieces)].reshape(-1, *grid)
-                found[n] = Answered(
-                    best, probabilities, one.question, one.image.name, pieces, where
-                )
-        return [found[n] for n in range(len(examples))]
+                name = one.image.name
+                yield n, Answered(best, probabilities, one.question, name, pieces, where)
 
 
 def most_of(counts: Counter[int]) -> int:
