@@ -393,14 +393,14 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
 
     async def work(client: Any, service: Any) -> None:
         task, held = service.shelf.models["labels"].task, service.worker.advance
-        real = task.classify
+        real = task.predict
 
-        def classify(model: Any, texts: Any) -> Any:
+        def predict(model: Any, texts: Any) -> Any:
             if "bad" in texts:
                 raise SaccadeError("a text cannot be read; send another")
             return real(model, texts)
 
-        task.classify = classify
+        task.predict = predict
         service.worker.advance = lambda: None
         texts = ["good", "bad", "fun"]
         waiting = [

@@ -144,7 +144,7 @@ class Served:
         return self.job(verb, item, lambda some: self.predict_all(some, options), alike)
 
     def predict_all(self, items: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-        found = dict(self.system.predictions(items, **options))
+        found = dict(self.task.predict(self.model, items, **options))
         return [found[n] for n in range(len(items))]
 
     def flowing(self, text: str, ids: list[int], options: dict[str, Any], limit: int) -> Job:

@@ -109,7 +109,8 @@ class AboutPictures(PictureTask):
     """What tasks with questions about pictures share."""
 
     fields, looks = ("image", "question"), ("image", "text")
-    verbs, routes, answers = ("answer",), ("answer",), ("answer", "probabilities")
+    verbs, routes = ("answer",), ("answer",)
+    answers: ClassVar[tuple[str, ...]] = ("answer", "probabilities")
     example_types, example_form = (Asked,), "(image, question, answer)"
     outcome: ClassVar[str] = "answer"
     command: ClassVar[str] = 'answer {model} picture.png "your question"'

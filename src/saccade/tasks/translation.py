@@ -425,11 +425,11 @@ class Translation(Generating):
         return found | ({"by_length": by_length(outputs, pairs, tokenizer)} if quarters else {})
 
     def evaluate(
-        self, model: nn.Module, pairs: Pairs, beam: int = 1, **options: Any
+        self, model: nn.Module, examples: Pairs, beam: int = 1, **options: Any
     ) -> dict[str, Any]:
         """The metrics of outputs, loss, and where there are gold links the alignment error rate, beside that of the diagonal."""
-        found = super().evaluate(model, pairs, beam, **options)
-        gold = [pair for pair in pairs if pair.alignment is not None]
+        found = super().evaluate(model, examples, beam, **options)
+        gold = [pair for pair in examples if pair.alignment is not None]
         if gold and attends(model):
             predicted = [one.links for one in self.align(model, gold)]
             wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
