@@ -15,7 +15,7 @@ from .config.recipes import Recipe
 from .config.upgrade import VERSION
 from .decoding import Ensemble, searcher
 from .errors import SaccadeError, with_article
-from .files import MANIFEST, held, is_temporary, tidy, write_atomically, write_once
+from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, write_once
 from .recipe import LIMITS
 from .system import run_report
 from .system.build import build, prepared, usual_run
@@ -198,7 +198,9 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
             raise SaccadeError(
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
-    elif os.path.isdir(path) and not all(map(is_temporary, path.iterdir())):
+    elif os.path.isdir(path) and not all(
+        one.name == LOCK or is_temporary(one) for one in path.iterdir()
+    ):
         raise SaccadeError(
             f"{path} contains other files and no run; choose an empty or new folder with out=…"
         )

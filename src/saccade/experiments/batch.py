@@ -16,7 +16,7 @@ from .. import api
 from ..data.pairs import Pair, format_pharaoh
 from ..decoding import MakeSearch
 from ..errors import SaccadeError
-from ..files import MANIFEST, held, sha256, write_atomically
+from ..files import LOCK, MANIFEST, held, sha256, write_atomically
 from ..system.model_folder import model_folder
 from ..system.system import System
 from ..tasks.search_options import make_search
@@ -125,8 +125,12 @@ class Kept:
         write_atomically(self.path(n), json.dumps(done).encode())
 
     def remove(self) -> None:
-        for path in [*self.folder.glob("part-*.json"), self.folder / "plan.json"]:
-            path.unlink()
+        for path in [
+            *self.folder.glob("part-*.json"),
+            self.folder / "plan.json",
+            self.folder / LOCK,
+        ]:
+            path.unlink(missing_ok=True)
         self.folder.rmdir()
 
 

@@ -20,7 +20,6 @@ from ..errors import SaccadeError
 from ..files import verified
 from ..models import EfficientNetLite0
 from ..models.builder import memory_here
-from ..recipe import WORDLESS
 from ..tasks.task import Task
 from ..training.logs import summary_writer
 from ..training.parameters import learned
@@ -46,7 +45,7 @@ def build(
     if made.start_from:
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
-            if made.task not in WORDLESS:
+            if made.kind.has_text:
                 given = recipes.task(made).vocabularies(read_json(first / "tokenizer.json"))
         except (KeyError, TypeError):
             raise SaccadeError(

@@ -21,6 +21,7 @@ from ..training.losses import Batch, PixelBatch
 from ..views.answers import Reconstructed
 from ..views.document import Document
 from .image_batches import (
+    IMAGES,
     PictureTask,
     PictureWork,
     Seen,
@@ -50,7 +51,8 @@ def check_noise(strength: float) -> None:
 class Autoencoding(PictureTask):
     """A picture again from `autoencoding.latent` numbers; with `autoencoding.noise` a clean one from a noisy one."""
 
-    needs, data = ImageEncoder, SHOWN
+    needs, data, has_text = ImageEncoder, SHOWN, False
+    settings = (*IMAGES, "autoencoding", "autoencoding.width", "autoencoding.noise")
     measures: ClassVar[dict[str, bool]] = {"loss": False, "psnr": True}
     command: ClassVar[str] = "reconstruct {model} picture.png --out before-after.png"
     method: ClassVar[str] = 'm.reconstruct("picture.png")'

@@ -43,7 +43,7 @@ from .image_batches import (
 )
 from .output_lengths import OutputLengths
 from .search_options import make_search
-from .task import device_of, from_tokens, learn_vocabulary, percent_of, table
+from .task import GENERATING, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
 TOGETHER = 64  # pictures that are described at once
@@ -68,6 +68,7 @@ class Describing(PictureTask, Generating):
     example's question before it generates, where it has one."""
 
     needs = ImageToText
+    settings = (*PictureTask.settings, *GENERATING)
     counted, budget = "pictures", 2048
     texts_about: ClassVar[Any]  # of an example: the texts to generate
     question_of: ClassVar[Any]  # and what is read before them

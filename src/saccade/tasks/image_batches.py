@@ -15,7 +15,7 @@ from ..data.augment import Augment
 from ..data.batches import on
 from ..data.image_examples import Picture, Pictured, stack
 from ..errors import SaccadeError
-from ..recipe import WORDLESS, Recipe
+from ..recipe import Recipe
 from ..training.losses import Batch, MixedBatch
 from ..views.document import Document, Site
 from .attention_sites import visible_pixels
@@ -114,6 +114,9 @@ def divide_pictures(
     ]
 
 
+IMAGES = ("data.images", "data.image_size", "data.augment")  # the settings of all such tasks
+
+
 def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:
     """Pictures by themselves or by their paths, a folder being all in it; and whether one was asked for by itself."""
     if isinstance(given, Picture):
@@ -142,6 +145,7 @@ class PictureTask(ExampleTask):
     """A task whose examples have a picture; where a model takes it among its inputs is `at`."""
 
     at = 0
+    settings = (*ExampleTask.settings, *IMAGES)
     fields: ClassVar[tuple[str, ...]] = ("image",)
     looks: ClassVar[tuple[str, ...]] = ("image",)
     attending: ClassVar[str] = "bahdanau"
@@ -203,7 +207,7 @@ class PictureWork(ExampleWork):
         super().__init__(task, recipe, *given)
         check_decoded(self.dev)
         self.examples = kept_there(self.examples, self.device)
-        self.one_shape = recipe.task in WORDLESS
+        self.one_shape = not task.has_text
         self.augment = Augment.of(recipe.data.augment)
         self.changes, self.mixes = (
             self.augment != Augment(),

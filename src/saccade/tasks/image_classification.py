@@ -25,6 +25,7 @@ from ..views.document import Document, Site
 from ..views.selection import is_flat
 from .attention_sites import sites_inside
 from .image_batches import (
+    IMAGES,
     PictureTask,
     Seen,
     Size,
@@ -45,7 +46,8 @@ GRAD_CAM = "Grad-CAM"
 class ImageClassification(PictureTask, LabelTask):
     """One label for a picture: a pool makes one vector of those of all positions."""
 
-    needs, data = ImageEncoder, PICTURED
+    needs, data, has_text = ImageEncoder, PICTURED, False
+    settings = (*IMAGES, "data.rotate_test", "training.smoothing", "training.agreement")
     label, unit, outcome = "label", "picture", "label"
     text_of = staticmethod(lambda example: example.image.name)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))

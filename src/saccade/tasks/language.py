@@ -53,6 +53,7 @@ class LanguageModelling(Task):
     """What comes next in plain text, or what was hidden in it, by the objective."""
 
     data = DOCUMENTS
+    settings = (*Task.settings, "language", "data.documents")
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int, "memory": int}
     command: ClassVar[str] = 'generate {model} "Once upon a time"'

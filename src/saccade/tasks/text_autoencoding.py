@@ -22,7 +22,7 @@ from ..models.protocols import Seq2Seq, TextAutoencoder
 from ..recipe import AutoencodingRecipe, Recipe
 from ..training.losses import Batch
 from .pair_work import PairWork, WorkWithBleu
-from .task import device_of, learn_vocabulary, table
+from .task import ExampleTask, device_of, learn_vocabulary, table
 from .text_to_text import TextToText
 from .translation import Pairs, Scores
 
@@ -34,6 +34,7 @@ class TextAutoencoding(TextToText):
     """A text again from `autoencoding.latent` numbers; with `autoencoding.drop` or `.shuffle` the text from one with words lost or moved."""
 
     needs, data = TextAutoencoder, TEXTS_ALONE
+    settings = (*ExampleTask.settings, "autoencoding", "autoencoding.drop", "autoencoding.shuffle")
     command: ClassVar[str] = 'reconstruct {model} "your text"'
     method: ClassVar[str] = 'm.reconstruct("your text")'
     verbs = ("reconstruct", "encode", "from_latent", *TextToText.verbs)

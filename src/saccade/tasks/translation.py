@@ -34,6 +34,8 @@ from .output_lengths import OutputLengths
 from .pair_work import PairWork, WorkWithBleu
 from .search_options import SEARCH, Option, make_search
 from .task import (
+    GENERATING,
+    ExampleTask,
     device_of,
     from_tokens,
     learn_vocabulary,
@@ -69,20 +71,23 @@ class Numbered(NamedTuple):
     line: int
 
 
+FOR_PAIRS = (*GENERATING, "data.tokenize", "data.swap", "vocabulary.joint", "training.reward")
+
+
 @table.add("translation", paper="Bahdanau et al. 2015")
 class Translation(Generating):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
     needs, data = Seq2Seq, PAIRS
+    settings = (*ExampleTask.settings, *FOR_PAIRS, "data.max_ratio")
     verbs: ClassVar[tuple[str, ...]] = ("translate", "align", "steps", "score")
     routes, looks, by_token = ("translate",), ("text", "target"), True
     counted, budget = "sentences", 8192
     predict_options = SEARCH | {"copy_unknown": Option(bool, "copy unknown words from the source")}
     example_types, example_form = (Pair,), "(source, target)"
     steps, score_target = decoding_steps.steps, decoding_steps.score
-    alike: ClassVar[bool] = (
-        True  # whether the sides of a pair should be about as long as each other
-    )
+    # whether the sides of a pair should be about as long as each other
+    alike: ClassVar[bool] = True
     # without and with BLEU on the dev set
     workers: ClassVar[tuple[type[PairWork], type[PairWork]]] = PairWork, WorkWithBleu
     options = Generating.options | {
