@@ -252,7 +252,7 @@ def test_all_captions_are_references_in_an_evaluation(
 ) -> None:
     system = api.build(recipe(colors))
     monkeypatch.setattr(
-        Captioning, "outputs", lambda *_: (["it is red", "it is green", "so blue"], 0)
+        Captioning, "outputs", lambda *_, **__: (["it is red", "it is green", "so blue"], 0)
     )
     found = system.evaluate("test")
     assert (found["pictures"], round(found["exact"], 1)) == (3, 66.7)

@@ -83,6 +83,7 @@ class Translation(Generating):
     verbs: ClassVar[tuple[str, ...]] = ("translate", "align", "steps", "score")
     routes, looks, by_token = ("translate",), ("text", "target"), True
     counted, budget = "sentences", 8192
+    shown = staticmethod(lambda pair: (pair.source, pair.target))
     predict_options = SEARCH | {"copy_unknown": Option(bool, "copy unknown words from the source")}
     example_types, example_form = (Pair,), "(source, target)"
     steps, score_target = decoding_steps.steps, decoding_steps.score
@@ -403,9 +404,6 @@ class Translation(Generating):
         self, model: nn.Module, pairs: Pairs, **options: Any
     ) -> Iterator[tuple[int, Translated]]:
         return self.predict(model, [pair.source for pair in pairs], **options)
-
-    def shown(self, pair: Pair) -> tuple[str, str]:
-        return pair.source, pair.target
 
     def sums(
         self, outputs: Sequence[str], pairs: Pairs, tokenize: str = "", **_: Any
