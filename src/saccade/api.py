@@ -26,11 +26,11 @@ from .tasks.attention_sites import blind_sites
 from .tasks.task import Task
 from .training.checkpoints import Progress, RunFolder, model_content
 from .training.cost import summary
-from .training.distributed import Shared, check_shared, together
+from .training.distributed import SharedError, check_shared, join_ranks
 from .training.loop import Training, Watcher
-from .training.parameters import buffers, learned, mean_parameters, set_parameters
+from .training.parameters import buffers, mean_parameters, model_tensors, set_parameters
 from .training.run_plan import plan, use_threads
-from .training.run_printer import Lines, audience
+from .training.run_printer import RunPrinter, reader_stream
 from .training.signals import Stopped
 from .training.work import Work
 
@@ -74,12 +74,12 @@ def fit(
     given = recipe if isinstance(recipe, Recipe) else recipes.recipe(recipe)
     path = Path(out)
     heard = watcher or (
-        Lines(path.name, partial(print, file=there, flush=True))
-        if (there := audience())
+        RunPrinter(path.name, partial(print, file=there, flush=True))
+        if (there := reader_stream())
         else Watcher()
     )
     train_first(given, path, resume, heard)
-    with together(recipes.device(given.device)) as ranks:
+    with join_ranks(recipes.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         claimed = ranks.lead(lambda: claim(path, given, resume).to_dict())
         made = recipes.recipe(claimed)
@@ -88,7 +88,7 @@ def fit(
         with ranks.led(held(path)):
             # looked at again: while the data was read, another process may have begun a run here, or even finished it
             if ranks.lead(lambda: claim(path, given, resume).to_dict()) != claimed:
-                raise Shared(
+                raise SharedError(
                     f"another process has begun a run in {path} meanwhile; give the same command again to continue it"
                 )
             ranks.lead(lambda: tidy(path))
@@ -261,7 +261,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
             )
     set_parameters(
         first.model,
-        mean_parameters([learned(system.model) for system in systems], buffers(first.model)),
+        mean_parameters([model_tensors(system.model) for system in systems], buffers(first.model)),
     )
-    write_once(Path(out), *model_content(model_files(first), learned(first.model)))
+    write_once(Path(out), *model_content(model_files(first), model_tensors(first.model)))
     return load(out)

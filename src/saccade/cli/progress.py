@@ -16,7 +16,7 @@ from rich.progress import (
 from ..training.checkpoints import Progress as At
 from ..training.cost import Cost, duration
 from ..training.loop import Watcher
-from ..training.run_printer import Lines
+from ..training.run_printer import RunPrinter
 from .shared import err, note
 
 COLUMNS = (
@@ -53,7 +53,7 @@ class Board:
             yield RunWatcher(self.progress, name, updates)
 
 
-class RunWatcher(Lines):
+class RunWatcher(RunPrinter):
     """One training run on a board: its bar moves at each update and says what is done in between."""
 
     def __init__(self, progress: Progress, name: str, updates: int) -> None:

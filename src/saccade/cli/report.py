@@ -71,7 +71,7 @@ def check_picture(path: Path | None) -> None:
 
 def print_metrics(metrics: dict[str, Any]) -> None:
     """The metrics of an evaluation for people: numbers, BLEU by length, a table of classes, a confusion matrix."""
-    from ..training.logs import shown
+    from ..training.logs import format_metric
 
     plain = {
         name: value
@@ -80,7 +80,7 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     }
     width = max(16, *(len(name) + 2 for name in plain))
     for name, value in plain.items():
-        write(f"{name:<{width}}{shown(name, value)}")
+        write(f"{name:<{width}}{format_metric(name, value)}")
     for row in metrics.get("by_length", []):
         write(
             f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row.get('unit', 'words')}"
@@ -96,7 +96,10 @@ def print_metrics(metrics: dict[str, Any]) -> None:
             [
                 ["", *COLUMNS, "support"],
                 *(
-                    [row["label"], *(shown(name, row[name]) for name in (*COLUMNS, "support"))]
+                    [
+                        row["label"],
+                        *(format_metric(name, row[name]) for name in (*COLUMNS, "support")),
+                    ]
                     for row in rows
                 ),
             ]
@@ -127,7 +130,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
     """A line per metric, a column per recipe, so that many metrics fit."""
-    from ..training.logs import shown
+    from ..training.logs import format_metric
 
     def cell(row: "Row", name: str) -> str:
         mean, spread = row.mean(name), row.spread(name)
@@ -135,7 +138,7 @@ def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
             return f"{mean:.2e}" if name.startswith("operations") else f"{mean / 2**20:,.0f} MiB"
         if name in WHOLE:
             return f"{mean:,.0f}" if mean >= 10 or mean.is_integer() else f"{mean:.2g}"
-        return shown(name, mean) + (f" ± {shown(name, spread)}" if spread else "")
+        return format_metric(name, mean) + (f" ± {format_metric(name, spread)}" if spread else "")
 
     names = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
     return [
@@ -196,8 +199,7 @@ def draw_comparison(
     from .. import api
     from ..experiments import comparison
     from ..system import run_report
-    from ..views.curves import dots, png
-    from ..views.figures import lines, save
+    from ..views.figures import dots, lines, png, save
     from ..views.html_page import Section
 
     figure = dots(

@@ -21,7 +21,7 @@ from ..system.model_folder import model_folder
 from ..system.system import System
 from ..tasks.search_options import make_search
 from ..tasks.text_scores import with_copies
-from ..training.signals import Stopped, stopper
+from ..training.signals import Stopped, stop_on_signals
 from .ray_runner import cluster
 from .runner import SECONDS
 
@@ -157,7 +157,7 @@ def on_ray(
     todo: Iterable[tuple[int, Sequence[str]]], how: How, count: int
 ) -> Iterator[tuple[int, Done]]:
     """Parts as they are finished, `count` at a time; Ray runs that of a process that died again."""
-    with cluster(count, 1) as ray, stopper() as signals:
+    with cluster(count, 1) as ray, stop_on_signals() as signals:
         share = min(1.0, ray.cluster_resources().get("GPU", 0) / count)
         remote = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=share)(translate_there)
         waiting, running = iter(todo), dict[Any, int]()

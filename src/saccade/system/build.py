@@ -22,7 +22,7 @@ from ..models import EfficientNetLite0
 from ..models.builder import memory_here
 from ..tasks.task import Task
 from ..training.logs import summary_writer
-from ..training.parameters import learned
+from ..training.parameters import model_tensors
 from ..training.transfer import take_over
 from ..training.work import Work
 from .model_folder import MODEL_FILES, model_folder, read_config, read_json
@@ -60,7 +60,10 @@ def build(
     if first:
         taken = start_from(model, made, first)
         what = "parameters and the vocabulary" if given else "parameters"
-        notes = (f"{taken} of {len(learned(model))} {what} are those of {made.start_from}", *notes)
+        notes = (
+            f"{taken} of {len(model_tensors(model))} {what} are those of {made.start_from}",
+            *notes,
+        )
     return System(made, model.to(recipes.device(made.device)), task, notes)
 
 

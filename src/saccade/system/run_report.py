@@ -13,7 +13,7 @@ from ..errors import SaccadeError
 from ..files import write_atomically
 from ..results import environment
 from ..training.cost import duration
-from ..training.logs import read_rows, shown
+from ..training.logs import format_metric, read_rows
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
@@ -92,7 +92,7 @@ def describe(system: System, work: Work) -> bytes:
 
 def draw_curves(path: Path, runs: Sequence[Run]) -> bytes:
     """Writes the picture; returns its content."""
-    from ..views.curves import curves, png  # matplotlib takes a second to import
+    from ..views.figures import curves, png  # matplotlib takes a second to import
 
     content = png(
         curves(
@@ -149,8 +149,7 @@ def page(
     title: str = "",
 ) -> str:
     """The report as one HTML file that loads nothing."""
-    from ..views.curves import png
-    from ..views.figures import before_after
+    from ..views.figures import before_after, png
 
     names, watched = (
         [str(run.path) for run in runs],
@@ -163,7 +162,7 @@ def page(
     ]
     if len(runs) == 1 and (rows := runs[0].evaluations):
         some = [*rows[: -1 : len(rows) // EVALUATIONS + 1], rows[-1]]
-        cells = [[shown(name, row.get(name, "–")) for name in rows[0]] for row in some]
+        cells = [[format_metric(name, row.get(name, "–")) for name in rows[0]] for row in some]
         sections.append(
             Section("Evaluations", table=[[name.replace("_", " ") for name in rows[0]], *cells])
         )

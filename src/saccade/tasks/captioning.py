@@ -18,7 +18,7 @@ from ..data.corpora import CAPTIONED
 from ..data.image_decoding import fit_box
 from ..data.image_examples import Captioned, Picture
 from ..data.vocabulary import Encoded, Vocabulary
-from ..decoding import Prompted, decode
+from ..decoding import PromptedModel, decode
 from ..decoding.searches import Hypothesis, Search
 from ..models.builder import Builder
 from ..models.protocols import ImageEncoder, ImageToText
@@ -209,7 +209,7 @@ class Describing(PictureTask, Generating):
             at = [n for n, one in enumerate(questions) if len(one) == length]
             ones = torch.ones(len(at), dtype=torch.long, device=pixels.device)
             read = torch.tensor([questions[n] for n in at], dtype=torch.long, device=pixels.device)
-            asked = Prompted(model, read) if length else model
+            asked = PromptedModel(model, read) if length else model
             made = decode(asked, pixels[at], ones, search, [limits[n] for n in at])  # type: ignore[arg-type]
             found |= dict(zip(at, made, strict=True))
         return [found[n] for n in range(len(questions))]

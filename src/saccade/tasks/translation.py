@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..core import record
-from ..core.record import source_weights, stretched
+from ..core.record import source_weights, stretch_weights
 from ..data.bad_lines import Skipped, lopsided
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
@@ -341,7 +341,7 @@ class Translation(Generating):
         with record(model, quiet=True) as seen:
             model(*batch.inputs)
         found = source_weights(seen).float()
-        return stretched(found, found.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
+        return stretch_weights(found, found.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
 
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:
