@@ -230,7 +230,7 @@ def side(runs: Sequence[Run], facts: Callable[[Run], Mapping[str, object]]) -> l
 
 def results(run: Run) -> dict[str, str]:
     return {
-        name.replace("_", " "): shown(name, value)
+        name.replace("_", " "): format_metric(name, value)
         for name, value in run.best.items()
         if name != "epoch"
     }
