@@ -326,11 +326,8 @@ class System:
 
     def __repr__(self) -> str:
         facts = self.facts()
-        shown = [
-            f"{name} {facts[name]}"
-            for name in ("vocabulary", "pictures", "folder")
-            if name in facts
-        ]
+        names = (name for name in ("vocabulary", "pictures", "folder") if name in facts)
+        shown = [f"{name} {facts[name]}" for name in names]
         return f"System({', '.join([facts['task'], facts['family'], facts['parameters'] + ' parameters', *shown])})"
 
     def _repr_html_(self) -> str:
