@@ -46,12 +46,12 @@ def build(
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
             if made.kind.has_text:
-                given = recipes.task(made).vocabularies(read_json(first / "tokenizer.json"))
+                given = made.kind.vocabularies(read_json(first / "tokenizer.json"))
         except (KeyError, TypeError):
             raise SaccadeError(
                 f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
             ) from None
-    task = learned_task or recipes.task(made).learn(made, examples, *given)
+    task = learned_task or made.kind.learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(recipes.Builder(made.model))
     task.prepare(model, examples)

@@ -69,7 +69,7 @@ class Describing(PictureTask, Generating):
 
     needs = ImageToText
     settings = (*PictureTask.settings, *GENERATING)
-    counted, budget = "pictures", 2048
+    counted, judged_tokens = "pictures", 2048
     texts_about: ClassVar[Any]  # of an example: the texts to generate
     question_of: ClassVar[Any]  # and what is read before them
     outcome: ClassVar[str]

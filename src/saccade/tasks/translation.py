@@ -74,7 +74,7 @@ class Translation(Generating):
     settings = (*ExampleTask.settings, *FOR_PAIRS, "data.max_ratio")
     verbs: ClassVar[tuple[str, ...]] = ("translate", "align", "steps", "score")
     routes, looks, by_token = ("translate",), ("text", "target"), True
-    counted, budget = "sentences", 8192
+    counted, judged_tokens = "sentences", 8192
     shown = staticmethod(lambda pair: (pair.source, pair.target))
     predict_options = SEARCH | {"copy_unknown": Option(bool, "copy unknown words from the source")}
     example_types, example_form = (Pair,), "(source, target)"
@@ -181,7 +181,7 @@ class Translation(Generating):
         return len(example.source), len(example.target) + 1
 
     def misfit(self, example: Numbered, recipe: Recipe) -> tuple[str, str] | None:
-        ratio, texts = recipe.data.max_ratio, (example.pair.source, example.pair.target)
+        ratio, texts = recipe.data.max_ratio or 0, (example.pair.source, example.pair.target)
         if self.alike and lopsided((len(example.source) - 1, len(example.target)), texts, ratio):
             what = f"with one side more than {ratio:g} times as long as the other (data.max_ratio)"
             return (
