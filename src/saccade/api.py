@@ -19,8 +19,7 @@ from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, w
 from .recipe import LIMITS
 from .settings import AUTO, fixed
 from .system import run_report
-from .system.build import build, prepared, usual_run
-from .system.load import load
+from .system.build import build, load, prepared, usual_run
 from .system.model_folder import read_config, read_json
 from .system.system import System, check_options, model_files
 from .tasks.attention_sites import blind_sites

@@ -21,8 +21,7 @@ from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..recipe import LIMITS
 from ..settings import AUTO, resolve
-from ..system.build import prepared
-from ..system.load import load
+from ..system.build import load, prepared
 from ..system.model_folder import read_config
 from ..system.system import System
 from ..training.checkpoints import Progress, RunFolder

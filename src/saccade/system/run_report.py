@@ -17,7 +17,7 @@ from ..training.logs import format_metric, read_rows
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
-from .load import load
+from .build import load
 from .model_folder import read_config
 from .recipe_data import spread
 from .system import System

@@ -41,8 +41,7 @@ from .image_batches import (
     size_of,
     sizes_from,
 )
-from .output_lengths import OutputLengths
-from .search_options import make_search
+from .search_options import OutputLengths, make_search
 from .task import GENERATING, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ..decoding import searcher
-from .output_lengths import OutputLengths, check_length
-from .search_options import SEARCH, Option, make_search
+from .search_options import SEARCH, Option, OutputLengths, check_length, make_search
 from .task import Each, ExampleTask
 
 

@@ -30,9 +30,8 @@ from ..views.document import Document
 from . import decoding_steps
 from .attention_sites import attends, sites_between
 from .generating import Generating
-from .output_lengths import OutputLengths
 from .pair_work import PairWork, WorkWithBleu
-from .search_options import SEARCH, Option, make_search
+from .search_options import SEARCH, Option, OutputLengths, make_search
 from .task import GENERATING, ExampleTask, device_of, from_tokens, learn_vocabulary, one_text, table
 from .text_scores import (
     alignment_error_rate,
