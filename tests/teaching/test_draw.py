@@ -51,7 +51,7 @@ def test_masks_are_their_predicates() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [one for one in core_masks.table.names() if one not in mask_pictures.MADE_HERE]
+    "name", [one for one in core_masks.table.names() if one not in mask_pictures.NOT_FROM_OPTIONS]
 )
 def test_every_mask_of_the_catalogue_can_be_drawn(name: str) -> None:
     assert mask_pictures.draw([name], 16).table[1][1:3] == ["16", "16"]

@@ -26,7 +26,7 @@ from ..tasks.questions import Questions
 from ..tasks.task import device_of
 from ..tasks.translation import Translation
 from ..training.work import Work
-from ..views.document import MOST_PIXELS, Site
+from ..views.document import MAX_PICTURE_SIDE, Site
 from ..views.long_texts import Found, make_sites
 from ..views.selection import is_flat
 
@@ -134,7 +134,7 @@ def show_reading(task: Any, model: nn.Module, text: str, only: str | None = None
 def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:
     """The part of a picture that a model of this size reads, bytes H W 3: as sharp as the picture is, up to what a document takes."""
     _, *whole = image.pixels().shape
-    scale = max(1.0, min(whole[0] / size[0], whole[1] / size[1], MOST_PIXELS / max(size)))
+    scale = max(1.0, min(whole[0] / size[0], whole[1] / size[1], MAX_PICTURE_SIDE / max(size)))
     return image.pixels((round(size[0] * scale), round(size[1] * scale))).permute(1, 2, 0)
 
 

@@ -21,8 +21,8 @@ from PIL import Image
 from ..errors import SaccadeError, did_you_mean
 from ..files import write_atomically
 
-MOST_PIXELS = 512  # of the longer side of a picture in a document
-LONGEST = 24  # characters of a token in a label
+MAX_PICTURE_SIDE = 512  # of the longer side of a picture in a document
+MAX_LABEL_LENGTH = 24  # characters of a token in a label
 MISSING = "□"
 BYTE_ORDER = "\ufeff"  # a mark that no font draws, and at which a writer of PDF fails
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
@@ -235,10 +235,10 @@ def check_picture(pixels: Any) -> NDArray[np.uint8]:
         raise SaccadeError(
             f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first"
         )
-    if max(given.shape) <= MOST_PIXELS:
+    if max(given.shape) <= MAX_PICTURE_SIDE:
         return given
     height, width = (
-        max(1, round(size * MOST_PIXELS / max(given.shape))) for size in given.shape[:2]
+        max(1, round(size * MAX_PICTURE_SIDE / max(given.shape))) for size in given.shape[:2]
     )
     return np.asarray(Image.fromarray(given).resize((width, height), Image.Resampling.BICUBIC))
 
@@ -260,7 +260,7 @@ def check_ending(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def shorten(token: str, longest: int = LONGEST) -> str:
+def shorten(token: str, longest: int = MAX_LABEL_LENGTH) -> str:
     """At most `longest` characters, the last of them … where something was left out, with spaces and controls made visible."""
     if not token.strip(" "):
         token = "␣" * max(1, len(token))

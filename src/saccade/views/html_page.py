@@ -16,7 +16,7 @@ from .document import UNSAFE_IN_SCRIPT, Document, shorten
 from .worked_steps import Worked
 
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
-LONGEST_TITLE = 1000  # characters of a heading
+MAX_TITLE_LENGTH = 1000  # characters of a heading
 # a frame from the same notebook may set its own height; one that may not keeps what it was given
 FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
 <script>try {
@@ -41,8 +41,8 @@ def attention_page(document: Document) -> str:
     """One HTML file in which each word shows where it looks, by pointer and by keyboard."""
     title = (
         document.title
-        if len(document.title) <= LONGEST_TITLE
-        else f"{document.title[: LONGEST_TITLE - 1]}…"
+        if len(document.title) <= MAX_TITLE_LENGTH
+        else f"{document.title[: MAX_TITLE_LENGTH - 1]}…"
     )
     title = title or "attention"
     model = f'<p class="muted">{_escape(document.model)}</p>' if document.model else ""
@@ -63,7 +63,7 @@ def attention_page(document: Document) -> str:
 
 def explained_page(worked: Worked) -> str:
     """One HTML file in which every number of an explanation shows what it was made of, by pointer and by keyboard."""
-    title = _escape(shorten(worked.title or "explained", LONGEST_TITLE))
+    title = _escape(shorten(worked.title or "explained", MAX_TITLE_LENGTH))
     data = json.dumps(worked.to_dict(), allow_nan=False).translate(UNSAFE_IN_SCRIPT)
     body = (
         f'<h1 dir="auto">{title}</h1><div class="explained" role="group" aria-label="{title}">'
@@ -71,7 +71,7 @@ def explained_page(worked: Worked) -> str:
         '<p class="explains" role="status" aria-live="polite"></p>'
         "<noscript><p>This view needs JavaScript; the numbers are in the source of this page as JSON.</p></noscript></div>"
     )
-    return _page(worked.title[:LONGEST_TITLE] or "explained", body, "attention.js", "worked.js")
+    return _page(worked.title[:MAX_TITLE_LENGTH] or "explained", body, "attention.js", "worked.js")
 
 
 def notebook_view(document: Document) -> str:
@@ -182,7 +182,7 @@ def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
 def _view(document: Document) -> str:
     """The element in which attention.js builds its view; to_json escapes what could end the script."""
     return (
-        f'<div class="attention" role="group" aria-label="{_escape("Attention: " + (document.title[:LONGEST_TITLE] or document.sites[0].name))}">'
+        f'<div class="attention" role="group" aria-label="{_escape("Attention: " + (document.title[:MAX_TITLE_LENGTH] or document.sites[0].name))}">'
         f'<script type="application/json">{document.to_json()}</script>'
         "<noscript><p>This view needs JavaScript; the weights are in the source of this page as JSON.</p></noscript></div>"
     )

@@ -16,17 +16,17 @@ from .document import Site, shorten
 from .selection import is_flat, shade_range
 from .worked_steps import Matrix, Worked, fixed, number
 
-BLOCK = 8  # columns of a matrix side by side
+COLUMNS_PER_BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
 WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
 # signs of the longer side of a map, each twice as wide; from no weight to the greatest
-MAP_SIDE, SIGNS = (16, "·░▒▓█")
-FAINTEST = 0.15  # of the full shade; below it a word is left as it is
+MAX_MAP_SIGNS, SIGNS = (16, "·░▒▓█")
+MIN_SHADE = 0.15  # of the full shade; below it a word is left as it is
 
 
 def shade(part: float) -> Style:
     """The background of a word or a cell, from 0 (none) to 1; below 0 it is against what the others are for."""
-    if abs(part) < FAINTEST:
+    if abs(part) < MIN_SHADE:
         return Style()
     strong = STRONG if part > 0 else AGAINST
     red, green, blue = (
@@ -92,7 +92,9 @@ def picture_maps(site: Site, weights: NDArray[np.floating], width: int | None = 
     """For each word a small map of the picture, darker signs for more weight, and its strongest position; as many side by side as fit."""
     assert site.grid is not None, "a map needs a grid"
     rows, columns = site.grid
-    every = max(1, -(-max(rows, columns) // MAP_SIDE))  # positions that share a sign of the map
+    every = max(
+        1, -(-max(rows, columns) // MAX_MAP_SIGNS)
+    )  # positions that share a sign of the map
     blocks = [
         _map_lines(word, row.reshape(rows, columns), every)
         for word, row in zip(site.rows, weights, strict=True)
@@ -145,9 +147,13 @@ def _tables(shown: Matrix) -> list[Table]:
     whole = np.broadcast_to(whole, shown.matrix.shape[1:])
     count = len(shown.column_names)
     tables = []
-    for start in range(0, count, BLOCK):
-        end = min(start + BLOCK, count)
-        title = shown.name if count <= BLOCK else f"{shown.name}, columns {start + 1} to {end}"
+    for start in range(0, count, COLUMNS_PER_BLOCK):
+        end = min(start + COLUMNS_PER_BLOCK, count)
+        title = (
+            shown.name
+            if count <= COLUMNS_PER_BLOCK
+            else f"{shown.name}, columns {start + 1} to {end}"
+        )
         table = Table(
             title=Text(title, "bold"), title_justify="left", box=None, padding=(0, 1, 0, 0)
         )

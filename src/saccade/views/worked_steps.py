@@ -11,7 +11,7 @@ import numpy as np
 
 from .document import shorten
 
-MOST_POWERS = 6  # of a softmax's sum that are written out
+MAX_POWERS = 6  # of a softmax's sum that are written out
 # text: a template; uses: [matrix, row, column] of the numbers it names; each further key is a word of the text
 How = dict[str, Any]
 Template = re.compile(r"\{([^{}]*)\}")
@@ -118,7 +118,7 @@ def fill(wanted: str, uses: Sequence[Any], words: How) -> str:
     if wanted.startswith("e"):
         seen = [one for one in numbers[0] if one > -math.inf]
         every = " + ".join(f"e^({number(one)})" for one in seen)
-        return every if len(seen) <= MOST_POWERS else f"the sum of all {len(seen)} such powers"
+        return every if len(seen) <= MAX_POWERS else f"the sum of all {len(seen)} such powers"
     if wanted.startswith("+"):
         return " + ".join(map(number, numbers[0]))
     return number(uses[int(wanted)]) if np.ndim(uses[int(wanted)]) == 0 else row(uses[int(wanted)])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core import masks, normalizers, scores
 from ...views.worked_steps import How, Matrix, Step, Worked, few, number, numbered, quote, row
-from .worked_attention import Numbers, Parts
+from .worked_attention import AttentionNumbers, Parts
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -31,7 +31,7 @@ class Writer:
     """Writes down the steps of some numbers; `only` is the one query that is wanted, else all are shown and `focus` is explained."""
 
     def __init__(
-        self, tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None
+        self, tokens: Sequence[str], found: AttentionNumbers, parts: Parts, query: int | None
     ) -> None:
         self.tokens, self.found, self.parts, self.only = (
             list(tokens),

@@ -17,12 +17,12 @@ from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, q
 from .attention_steps import array, formula
 from .worked_attention import Parts, choose_parts, compute, inputs, learned_of
 
-SAME = 1e-12  # sums in another order differ in their last digit
+MAX_DIFFERENCE = 1e-12  # sums in another order differ in their last digit
 BREAKS = {
     "positions": "A vector for each position (sinusoids) is added to the inputs, at the same positions before and after.",
     "a causal mask": "Nobody sees what comes after, and what that is depends on the order.",
 }
-KEPT = (
+EQUIVARIANT = (
     "Self-attention is equivariant: F(P x) = P F(x). It sees a set, not a sequence; and what reads these outputs by attention is "
     "invariant: it gets the same sum."
 )
@@ -34,7 +34,7 @@ def reorder(count: int) -> list[int]:
     return [*range(start, count), *range(start)]
 
 
-class Orders:
+class OrderedOutputs:
     """The outputs of inputs as they are and of the same inputs in another order; `added` is added to both, where it is."""
 
     def __init__(
@@ -63,10 +63,10 @@ def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = No
         )
     order, learned = reorder(len(tokens)), learned_of(parts, words is not None)
     at = sinusoid(torch.arange(len(tokens)), x.shape[1], dtype=torch.float64)
-    found = Orders(x, order, learned, parts)
+    found = OrderedOutputs(x, order, learned, parts)
     broken = [
-        Orders(x, order, learned, parts, at),
-        Orders(x, order, learned, replace(parts, mask=Choice(masks.Causal))),
+        OrderedOutputs(x, order, learned, parts, at),
+        OrderedOutputs(x, order, learned, replace(parts, mask=Choice(masks.Causal))),
     ]
     moved = [tokens[n] for n in order]
     steps = [
@@ -87,17 +87,22 @@ def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = No
     facts |= {
         "shuffled": array(found.after),
         "largest_difference": largest,
-        "equivariant": found.largest < SAME,
+        "equivariant": found.largest < MAX_DIFFERENCE,
     }
     return Worked(" ".join(tokens), steps, **facts)
 
 
 def shuffle_steps(
-    tokens: list[str], moved: list[str], x: Tensor, order: list[int], found: Orders, parts: Parts
+    tokens: list[str],
+    moved: list[str],
+    x: Tensor,
+    order: list[int],
+    found: OrderedOutputs,
+    parts: Parts,
 ) -> list[Step]:
     """Both orders, their outputs, and how they differ."""
     kept, letters, inputs_of = (
-        found.largest < SAME,
+        found.largest < MAX_DIFFERENCE,
         numbered("o", found.before.shape[1]),
         numbered("x", x.shape[1]),
     )
@@ -118,7 +123,7 @@ def shuffle_steps(
         Matrix("outputs, shuffled", array(found.after), moved, letters, plain),
     ]
     text = f"{shorten(' '.join(tokens), 400)} becomes {shorten(' '.join(moved), 400)}."
-    compared = f"Word by word, no number differs by more than {found.largest:.0e}. {KEPT}"
+    compared = f"Word by word, no number differs by more than {found.largest:.0e}. {EQUIVARIANT}"
     compared = (
         compared
         if kept
@@ -135,7 +140,7 @@ def shuffle_steps(
     ]
 
 
-def break_step(number_of: int, moved: list[str], order: list[int], found: Orders) -> Step:
+def break_step(number_of: int, moved: list[str], order: list[int], found: OrderedOutputs) -> Step:
     """One thing that makes the order matter, with the numbers of the word that differs most."""
     name, why = list(BREAKS.items())[number_of]
     most = int(found.gap.abs().amax(1).argmax())

@@ -20,7 +20,7 @@ from .worked_attention import check_words, draw_bytes
 KEYS = ["a", "b", "c", "d", "e"]  # the slide's dictionary; its query is d
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0, 2.0, 10.0)
 WIDTH = 6
-ALIKE = 0.9  # the greatest cosine of two keys, so that a dictionary can keep them apart
+MAX_COSINE = 0.9  # the greatest cosine of two keys, so that a dictionary can keep them apart
 
 
 def draw_keys(words: Sequence[str]) -> Tensor:
@@ -33,7 +33,7 @@ def draw_keys(words: Sequence[str]) -> Tensor:
             )
             norm = np.linalg.norm(vector)
             if norm > 0 and all(
-                vector @ other <= ALIKE * norm * np.linalg.norm(other) for other in made
+                vector @ other <= MAX_COSINE * norm * np.linalg.norm(other) for other in made
             ):
                 break
         made.append(vector)
@@ -41,7 +41,7 @@ def draw_keys(words: Sequence[str]) -> Tensor:
 
 
 @torch.no_grad()
-def by_cosine(temperature: float, normalize: normalizers.Normalizer) -> Mechanism:
+def cosine_attention(temperature: float, normalize: normalizers.Normalizer) -> Mechanism:
     """Attention by cosines divided by a temperature, in float64."""
     score = scores.Cosine().double()
     score.log_sharpness.fill_(-math.log(temperature))
@@ -64,8 +64,8 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
     at = query - 1 if query else 3 if words is None else 0
     k, v = draw_keys(names), torch.arange(1, len(names) + 1, dtype=torch.float64).unsqueeze(1) * 10
     given = k[None, None, at : at + 1], k[None, None], v[None, None]
-    hard = by_cosine(1.0, normalizers.Hard())
-    mechanisms = [hard, *(by_cosine(t, normalizers.Softmax()) for t in TEMPERATURES)]
+    hard = cosine_attention(1.0, normalizers.Hard())
+    mechanisms = [hard, *(cosine_attention(t, normalizers.Softmax()) for t in TEMPERATURES)]
     cosines = hard.score(*given[:2])[0, 0, 0]
     each = [
         *(weights(*given[:2], one)[0, 0, 0] for one in mechanisms),

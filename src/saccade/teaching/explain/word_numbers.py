@@ -14,10 +14,10 @@ from ...errors import SaccadeError
 from ...layers.pooling import TfIdf
 from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote
 
-MOST_ROWS, MOST_COMMON = 20, 10
-SHOWN = 8  # numbers of a wide vector
-MOST_WORDS = 1_000_000  # different words of a corpus
-MOST_DOCUMENTS = 1_000_000
+MAX_ROWS, MAX_COMMON_WORDS = 20, 10
+MAX_COLUMNS = 8  # numbers of a wide vector
+MAX_WORDS = 1_000_000  # different words of a corpus
+MAX_DOCUMENTS = 1_000_000
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 # "David" is common and "Beckham" is not: the example of the slide as a corpus
 LECTURE = [
@@ -43,11 +43,11 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
     for line in documents():
         count += 1
         held.update({ids.setdefault(word, len(ids)) for word in words_of(line)})
-        if len(ids) > MOST_WORDS or count > MOST_DOCUMENTS:
+        if len(ids) > MAX_WORDS or count > MAX_DOCUMENTS:
             what = (
-                f"{MOST_WORDS:,} different words"
-                if len(ids) > MOST_WORDS
-                else f"{MOST_DOCUMENTS:,} documents"
+                f"{MAX_WORDS:,} different words"
+                if len(ids) > MAX_WORDS
+                else f"{MAX_DOCUMENTS:,} documents"
             )
             raise SaccadeError(
                 f"{name} has more than {what}, which is more than tf·idf is explained for; give a part of it"
@@ -64,13 +64,13 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
     for n, text in enumerate(texts(), 1):
         for token, times in Counter(text).items():
             entry = (times / len(text) * idf[token], -n, -token, times, len(text))
-            (heapq.heappush if len(best) < MOST_ROWS else heapq.heappushpop)(best, entry)
+            (heapq.heappush if len(best) < MAX_ROWS else heapq.heappushpop)(best, entry)
     highest = [
         {"word": names[-token], "document": -n, "count": times, "length": size, "tf": times / size, "documents_with_it": held[-token],
          "idf": idf[-token], "tf_idf": value}
         for value, n, token, times, size in sorted(best, reverse=True)
     ]  # fmt: skip
-    often = sorted(held, key=lambda token: (-held[token], names[token]))[:MOST_COMMON]
+    often = sorted(held, key=lambda token: (-held[token], names[token]))[:MAX_COMMON_WORDS]
     common = [(names[token], held[token], idf[token]) for token in often]
     return Worked(
         f"tf·idf of {name}",
@@ -151,8 +151,8 @@ def similar_steps(
 ) -> list[Step]:
     both, width, known = np.stack([a, b]), len(a), facts["vocabulary"]
     letters, shown = (
-        numbered("x", min(width, SHOWN)),
-        f", of which {SHOWN} are shown" if width > SHOWN else "",
+        numbered("x", min(width, MAX_COLUMNS)),
+        f", of which {MAX_COLUMNS} are shown" if width > MAX_COLUMNS else "",
     )
     hot = np.eye(4)[[0, int(pair[0] != pair[1])]]
     own: How = {"text": "1 where the column is the row's own word: {value}"}
@@ -176,7 +176,7 @@ def similar_steps(
             [
                 Matrix(
                     "vectors",
-                    both[:, :SHOWN],
+                    both[:, :MAX_COLUMNS],
                     pair,
                     letters,
                     {"text": "{column} of {row} = {value}"},
@@ -186,12 +186,12 @@ def similar_steps(
         Step(
             "3. Cosine",
             texts[2],
-            [Matrix("products", (a * b)[None, :SHOWN], ["a·b"], letters, product)],
+            [Matrix("products", (a * b)[None, :MAX_COLUMNS], ["a·b"], letters, product)],
         ),
         Step(
             "4. Correlation (Pearson)",
             texts[3],
-            [Matrix("centered", (both - means)[:, :SHOWN], pair, letters, minus)],
+            [Matrix("centered", (both - means)[:, :MAX_COLUMNS], pair, letters, minus)],
         ),
     ]
 

@@ -24,14 +24,14 @@ from ...tasks.translation import Translation
 from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, shorten
 from .attention_steps import array
 
-MOST_TOKENS = 200  # of a source or a target
-SHOWN = 8  # numbers of a wide vector
-FOLLOWED = 16  # products of a score that are written out
+MAX_TOKENS = 200  # of a source or a target
+MAX_COLUMNS = 8  # numbers of a wide vector
+MAX_PRODUCTS = 16  # products of a score that are written out
 CANDIDATES = 5
 
 
 @dataclass
-class Heard:
+class AttentionCall:
     """One call of a layer that attends: what asked, what was read, and what came out."""
 
     q: Tensor  # 1 H 1 D
@@ -42,15 +42,15 @@ class Heard:
 
 
 @contextmanager
-def overheard(site: Site) -> Iterator[list[Heard]]:
+def capture_calls(site: Site) -> Iterator[list[AttentionCall]]:
     """Within the `with`, the calls of one layer that attends, also their values and outputs, which a record does not keep."""
-    calls: list[Heard] = []
+    calls: list[AttentionCall] = []
 
     def look(
         q: Tensor, ready: Ready, mask: Any = None, positions: Any = None, *more: Any, **named: Any
     ) -> Tensor:
         output = Site.look(site, q, ready, mask, positions, *more, **named)
-        calls.append(Heard(q.detach(), ready, mask, positions, output.detach()))
+        calls.append(AttentionCall(q.detach(), ready, mask, positions, output.detach()))
         return output
 
     site.look = look  # type: ignore[method-assign]
@@ -75,7 +75,7 @@ def cross_site(model: torch.nn.Module, layer: int | None, head: int | None) -> t
 
 
 @dataclass
-class Moment:
+class StepNumbers:
     """A model's numbers at one step."""
 
     source: list[str]
@@ -84,7 +84,7 @@ class Moment:
     site: str
     heads: int
     head: int
-    heard: Heard
+    heard: AttentionCall
     weights: Tensor  # N
     before: Tensor | None  # the decoder's state, where it has one
     after: Tensor | None
@@ -95,9 +95,9 @@ class Moment:
 
 
 @torch.no_grad()
-def find_moment(
+def run_to_step(
     system: Any, source: str, target: str | None, step: int, layer: int | None, head: int | None
-) -> Moment:
+) -> StepNumbers:
     """Decodes up to a step, the target's tokens fed in, and listens to one attention to the source."""
     task: Translation = system.require(Translation, "explain an output word")
     model = system.model.eval()
@@ -107,15 +107,15 @@ def find_moment(
     if target is not None and not target.strip():
         raise SaccadeError("the target is empty; give a text, or leave --target out")
     words, ids = task.target, [*task.source.encode_ids([source])[0], task.source.eos]
-    if len(ids) > MOST_TOKENS:
+    if len(ids) > MAX_TOKENS:
         raise SaccadeError(
-            f"the source has {len(ids):,} tokens, but at most {MOST_TOKENS} can be followed; shorten it"
+            f"the source has {len(ids):,} tokens, but at most {MAX_TOKENS} can be followed; shorten it"
         )
     wanted = system.translate(source).tokens if target is None else words.encode_ids([target])[0]
     wanted = [*wanted, words.eos]
-    if len(wanted) > MOST_TOKENS:
+    if len(wanted) > MAX_TOKENS:
         raise SaccadeError(
-            f"the target has {len(wanted):,} tokens, but at most {MOST_TOKENS} can be followed; shorten it"
+            f"the target has {len(wanted):,} tokens, but at most {MAX_TOKENS} can be followed; shorten it"
         )
     if not 1 <= step <= len(wanted):
         shown = shorten(words.decode(wanted, keep_unknown=True), 60)
@@ -124,7 +124,7 @@ def find_moment(
         )
     fed = [words.bos, *wanted]
     batch, lengths = on(device_of(model), *pad([ids], task.source.pad))
-    with record(model, quiet=True) as seen, overheard(site) as calls:
+    with record(model, quiet=True) as seen, capture_calls(site) as calls:
         session = PlainSession(model, batch, lengths)
         for n in range(step):
             before = state_of(session)
@@ -134,7 +134,7 @@ def find_moment(
         raise SaccadeError(f"expected a head from 1 to {heads}, those of {name}, got {head}")
     at = (head or 1) - 1
     labels = task.source.label_text(source)
-    return Moment(
+    return StepNumbers(
         [*labels, "<eos>"], words.labels(wanted), step, name, heads, at, calls[-1], seen[name].weights([step - 1], [at]).reshape(-1),
         before, state_of(session), logits[0].float().log_softmax(-1), wanted[step - 1], words, target is None,
     )  # fmt: skip
@@ -156,7 +156,7 @@ def explain_step(
     head: int | None = None,
 ) -> Worked:
     """How a model came to one output word, by the numbers that it computed."""
-    moment = find_moment(system, source, target, step, layer, head)
+    moment = run_to_step(system, source, target, step, layer, head)
     found, site = moment.heard, sites(system.model)[moment.site]
     call = call_of(found.q, found.ready, site.mechanism, found.mask, found.positions, 0.0)
     e, allowed = eager.scores(call)[0, moment.head, 0], call.allowed()
@@ -211,8 +211,13 @@ def explain_step(
     return Worked(f"{source} → {moment.target[step - 1]}", numbered_steps, **facts)
 
 
-def narrow(
-    name: str, matrix: Tensor, rows: list[str], letter: str, how: How | None, most: int = SHOWN
+def first_columns(
+    name: str,
+    matrix: Tensor,
+    rows: list[str],
+    letter: str,
+    how: How | None,
+    most: int = MAX_COLUMNS,
 ) -> Matrix:
     """The first numbers of a wide matrix."""
     cut = matrix[:, :most]
@@ -224,7 +229,7 @@ def narrow(
     return Matrix(title, array(cut), rows, numbered(letter, cut.shape[1]), how)
 
 
-def begin_step(moment: Moment) -> Step:
+def begin_step(moment: StepNumbers) -> Step:
     before = " ".join(moment.target[: moment.step - 1]) or "<bos>"
     whose = "The model's own translation" if moment.own else "The given translation"
     text = f"{whose} is {quote(' '.join(moment.target[:-1]))}. So far {quote(before)} is written, and token {moment.step} comes next. "
@@ -235,7 +240,7 @@ def begin_step(moment: Moment) -> Step:
     )
 
 
-def ask_step(moment: Moment, query: Tensor, keys: Tensor, score: Any) -> Step:
+def ask_step(moment: StepNumbers, query: Tensor, keys: Tensor, score: Any) -> Step:
     """What asks, and what it is compared with."""
     asked, before, after = moment.heard.q[0, moment.head, 0], moment.before, moment.after
     same = lambda state: (
@@ -250,18 +255,18 @@ def ask_step(moment: Moment, query: Tensor, keys: Tensor, score: Any) -> Step:
         "The decoder's state after reading the last word, s_t, asks (Luong)" if same(after) else who
     )
     made = {"text": "{column} of {row} = {value}, as the model computed it"}
-    most = FOLLOWED if len(query) <= FOLLOWED else SHOWN
+    most = MAX_PRODUCTS if len(query) <= MAX_PRODUCTS else MAX_COLUMNS
     text = f"{who}: a query of {len(query)} numbers, as the score reads it. Each source token has a key."
     extra = (
-        [narrow("v", score.v[:1], ["v"], "v", made, most)]
+        [first_columns("v", score.v[:1], ["v"], "v", made, most)]
         if isinstance(score, scores.Additive)
         else []
     )
     if moment.before is not None:
         was = {"text": "{column} of the state before this step = {value}"}
-        extra.append(narrow("s before", moment.before.unsqueeze(0), ["s_(t−1)"], "s", was))
+        extra.append(first_columns("s before", moment.before.unsqueeze(0), ["s_(t−1)"], "s", was))
     return Step("The query and the keys", text, [
-        narrow("query", query.unsqueeze(0), ["query"], "q", made, most), narrow("keys", keys, moment.source, "k", made, most), *extra,
+        first_columns("query", query.unsqueeze(0), ["query"], "q", made, most), first_columns("keys", keys, moment.source, "k", made, most), *extra,
     ])  # fmt: skip
 
 
@@ -273,7 +278,9 @@ def summary_of(table: Any, part: Any) -> str:
     return found.partition("; ")[0].rstrip(".")
 
 
-def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int) -> list[Step]:
+def weigh_steps(
+    moment: StepNumbers, e: Tensor, a: Tensor, mechanism: Any, width: int
+) -> list[Step]:
     """From scores to weights."""
     score, source = mechanism.score, moment.source
     summary = summary_of(scores.table, score)
@@ -281,11 +288,11 @@ def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int
         [["query", 0, None], ["keys", "i", None]],
         "e of {row} = {value}: the query with its key",
     )
-    if width <= FOLLOWED and score.dot:
+    if width <= MAX_PRODUCTS and score.dot:
         text = f"e of {{row}} = ({{0·1}}) · {number(score.scale(width))} = {{value}}"
-    elif width <= FOLLOWED and isinstance(score, scores.Additive):
+    elif width <= MAX_PRODUCTS and isinstance(score, scores.Additive):
         text, uses = "e of {row} = {2·tanh(0+1)} = {value}", [*uses, ["v", 0, None]]
-    elif width > FOLLOWED:
+    elif width > MAX_PRODUCTS:
         text, uses = (
             f"e of {{row}} = {{value}}: {width} numbers of the query with as many of its key",
             [],
@@ -315,9 +322,9 @@ def weigh_steps(moment: Moment, e: Tensor, a: Tensor, mechanism: Any, width: int
     ]
 
 
-def context_step(moment: Moment, values: Tensor, context: Tensor) -> Step:
+def context_step(moment: StepNumbers, values: Tensor, context: Tensor) -> Step:
     """The weighted sum of what is read."""
-    shown = narrow(
+    shown = first_columns(
         "h",
         values,
         moment.source,
@@ -329,10 +336,12 @@ def context_step(moment: Moment, values: Tensor, context: Tensor) -> Step:
         "uses": [["a", None, 0], [shown.name, None, "j"]],
     }
     text = f"c = Σ a · h, of {len(context)} numbers: the source as this word needs it."
-    return Step("Context c", text, [shown, narrow("c", context.unsqueeze(0), ["c"], "c", how)])
+    return Step(
+        "Context c", text, [shown, first_columns("c", context.unsqueeze(0), ["c"], "c", how)]
+    )
 
 
-def output_step(moment: Moment) -> Step:
+def output_step(moment: StepNumbers) -> Step:
     """What state and context make likely."""
     top = moment.log_probs.exp().topk(min(CANDIDATES, len(moment.log_probs)))
     names = moment.words.labels(top.indices.tolist())
@@ -347,7 +356,7 @@ def output_step(moment: Moment) -> Step:
     ]
     if moment.after is not None:
         made = {"text": "{column} of the state after this step = {value}"}
-        shown.insert(0, narrow("s", moment.after.unsqueeze(0), ["s"], "s", made))
+        shown.insert(0, first_columns("s", moment.after.unsqueeze(0), ["s"], "s", made))
     chance = float(moment.log_probs[moment.wanted].exp())
     rank = int((moment.log_probs > moment.log_probs[moment.wanted]).sum()) + 1
     text = f"From all this the likeliest of {len(moment.log_probs):,} tokens: {quote(names[0])}, {float(top.values[0]):.4f}. "

@@ -19,10 +19,10 @@ SLIPS = (
     "Where the slide slips: it says unit mean, and the mean becomes 0 (the standard deviation 1); its μ is a sum without 1/d; and it divides "
     "by √(σ + ε), where σ is already a root: right is √(σ² + ε)."
 )
-EQUAL = "mean 0 and deviation 1 (0 where all its numbers are equal)"
-TRUE = {
-    "layer": f"Every row has {EQUAL}, columns need not. A row alone gives the same: no batch is needed. {SLIPS}",
-    "batch": f"Every column has {EQUAL}, rows need not. In use, running averages of the means of training are taken instead.",
+STANDARD = "mean 0 and deviation 1 (0 where all its numbers are equal)"
+PROPERTIES = {
+    "layer": f"Every row has {STANDARD}, columns need not. A row alone gives the same: no batch is needed. {SLIPS}",
+    "batch": f"Every column has {STANDARD}, rows need not. In use, running averages of the means of training are taken instead.",
     "rms": "The mean of the squares of every row is 1; its mean need not be 0. A row alone gives the same: no batch is needed.",
 }
 FORMULAS = {
@@ -30,7 +30,7 @@ FORMULAS = {
     "batch": "(x − μ) / √(σ² + ε) · γ + β, with μ and σ² the mean and the variance of one feature over the batch",
     "rms": "x / √(mean(x²) + ε) · γ, with the mean over the numbers of one input; nothing is subtracted",
 }
-LIVE: dict[str, Callable[[int], nn.Module]] = {
+LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "layer": lambda dim: norms.table["layer"](dim),
     "batch": lambda dim: nn.BatchNorm1d(dim),
     "rms": lambda dim: norms.table["rms"](dim),
@@ -40,14 +40,14 @@ LIVE: dict[str, Callable[[int], nn.Module]] = {
 @torch.no_grad()
 def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
     """A norm of the lectures' inputs or of one's own words as a batch, by the live layer as training starts with it (γ = 1, β = 0)."""
-    if name not in LIVE:
-        raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LIVE)}")
+    if name not in LAYERS:
+        raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LAYERS)}")
     tokens, x = inputs(words)
     if name == "batch" and len(tokens) < 2:
         raise SaccadeError(
             f"expected at least 2 inputs for a norm over the batch, got {len(tokens)}; give more words"
         )
-    layer = LIVE[name](x.shape[1]).double().train()
+    layer = LAYERS[name](x.shape[1]).double().train()
     out, eps, letters = layer(x), float(layer.eps), numbered("x", x.shape[1])  # type: ignore[arg-type]
     over = 0 if name == "batch" else 1
     mean, variance, square = x.mean(over), x.var(over, unbiased=False), x.square().mean(over)
@@ -147,7 +147,7 @@ def check_step(name: str, tokens: list[str], out: Tensor) -> Step:
     )
     letters, of = numbered("x", out.shape[1]), ["mean", "deviation"]
     number_of = 5 if name != "rms" else 4
-    return Step(f"{number_of}. What is true of it", TRUE[name], [
+    return Step(f"{number_of}. What is true of it", PROPERTIES[name], [
         Matrix("rows", rows, tokens, of, [{"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of]),
         Matrix("columns", columns, of, letters, {"text": "the {row} of {0} = {value}", "uses": [["out", None, "j"]]}),
     ])  # fmt: skip
@@ -156,7 +156,7 @@ def check_step(name: str, tokens: list[str], out: Tensor) -> Step:
 def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
     """The first input under all three norms, and alone: what depends on the batch."""
     made, lines = {}, []
-    for other, make in LIVE.items():
+    for other, make in LAYERS.items():
         if other == "batch" and len(tokens) < 2:
             continue
         made[other] = make(x.shape[1]).double().train()(x)[0]

@@ -9,7 +9,7 @@ from ...core import masks, normalizers, scores
 from ...settings import spell
 from ...views.worked_steps import How, Matrix, Step, Worked, few, numbered, quote, row
 from .attention_steps import Writer, array, formula
-from .worked_attention import Numbers, Parts
+from .worked_attention import AttentionNumbers, Parts
 
 
 class Outputs(Writer):
@@ -189,7 +189,7 @@ class Outputs(Writer):
 
 
 def explain_numbers(
-    tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None = None
+    tokens: Sequence[str], found: AttentionNumbers, parts: Parts, query: int | None = None
 ) -> Worked:
     """The steps of some numbers, and the numbers themselves, without the axis of heads where there is one."""
     writer = Outputs(tokens, found, parts, query)

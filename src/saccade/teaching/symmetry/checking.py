@@ -14,9 +14,9 @@ from ...errors import SaccadeError, did_you_mean
 from ...layers.mixers import Mixer
 from ...models.protocols import AttendingEncoder, Encoder
 from .moves import BATCH, SYMMETRIES, TOLERANCE, Field, Move, Symmetry
-from .subjects import SUBJECTS, Subject, mixing, takes_edges
+from .subjects import SUBJECTS, Subject, mixer_subject, takes_edges
 
-MOVES = 2  # moves of each symmetry that are tried
+MOVES_PER_SYMMETRY = 2  # moves of each symmetry that are tried
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def error_of(subject: Subject, symmetry: Symmetry) -> float | None:
     ):
         return None
     generator, worst = torch.Generator().manual_seed(1), 0.0
-    for number in range(MOVES):
+    for number in range(MOVES_PER_SYMMETRY):
         move = symmetry.draw(subject.make, generator, subject.pooled, number)
         if subject.mesh and (move.before.mesh is None or move.after.mesh is None):
             return None
@@ -192,7 +192,7 @@ def check_model(model: nn.Module, vocab: int) -> Iterator[Row]:
         for name, part in whole.named_modules():
             if isinstance(part, Mixer):
                 yield check_subject(
-                    "model", name, mixing(part, takes_edges(part, body.dim), body.dim)
+                    "model", name, mixer_subject(part, takes_edges(part, body.dim), body.dim)
                 )
 
 
