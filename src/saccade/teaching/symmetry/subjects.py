@@ -27,17 +27,8 @@ from .moves import BATCH, CANVAS, CANVAS_2D, SIDE, Field, Make
 DIM, HEADS, HIDDEN, VOCAB = 8, 2, 12, 40
 TABLE_LENGTH = max(CANVAS, CANVAS_2D**2) + 2  # positions that a learned table needs here
 # Members of these slots are no layers, or parts of one that is not run by itself.
-NO_LAYERS = (
-    "backends",
-    "joins",
-    "models",
-    "modifications",
-    "tasks",
-    "objectives",
-    "metrics",
-    "schedules",
-    "corpora",
-)
+NO_LAYERS = ["backends", "joins", "models", "modifications", "tasks"]
+NO_LAYERS += ["objectives", "metrics", "schedules", "corpora"]
 
 
 @dataclass(frozen=True)
@@ -154,13 +145,8 @@ def of_windows_on_a_grid() -> Subject:
 
 
 def of_mixer(entry: Entry[Any]) -> Subject:
-    facts = {
-        "dim": DIM,
-        "heads": HEADS,
-        "make_mechanism": lambda score=None: Mechanism(score),
-        "n": 0,
-        "dropout": 0.0,
-    }
+    facts: dict[str, Any] = {"dim": DIM, "heads": HEADS, "n": 0, "dropout": 0.0}
+    facts["make_mechanism"] = lambda score=None: Mechanism(score)
     layer = randomized(build_member(entry, "mixers", **facts, mechanism=Mechanism()))
     return mixer_subject(layer, takes_edges(layer))
 
@@ -168,12 +154,9 @@ def of_mixer(entry: Entry[Any]) -> Subject:
 def takes_edges(layer: Any, width: int = DIM) -> bool:
     """Whether a mixer takes any mask; one that knows padding alone says so when it is given another."""
     x = torch.zeros(BATCH, 2, width, dtype=torch.float64)
+    at = Positions.line(2, 2, relation=torch.ones(1, 2, 2).long())
     try:
-        layer.mix(
-            x,
-            masks.matrix(torch.eye(2).bool()),
-            Positions.line(2, 2, relation=torch.ones(1, 2, 2).long()),
-        )
+        layer.mix(x, masks.matrix(torch.eye(2).bool()), at)
     except SaccadeError:
         return False
     return bool(layer.any_mask)
@@ -186,18 +169,9 @@ def pointwise(slot: str, entry: Entry[Any], **facts: Any) -> Subject:
 
 
 def of_residual(entry: Entry[Any]) -> Subject:
-    layer = randomized(
-        build_member(
-            entry,
-            "residuals",
-            norm=lambda: norms.LayerNorm(DIM),
-            dim=DIM,
-            dropout=0.0,
-            n=1,
-            depth=2,
-            role="alone",
-        )
-    )
+    facts = {"dim": DIM, "dropout": 0.0, "n": 1, "depth": 2, "role": "alone"}
+    norm = lambda: norms.LayerNorm(DIM)
+    layer = randomized(build_member(entry, "residuals", norm=norm, **facts))
     inner = randomized(nn.Linear(DIM, DIM))
     return Subject(lambda field: layer(field.x, lambda x: torch.tanh(inner(x))), vectors)
 
@@ -211,11 +185,8 @@ def of_stack(slot: str, entry: Entry[Any]) -> Subject:
     any_mask = made.any_mask and all(block.any_mask for block in made)
 
     def run(field: Field) -> Tensor:
-        mixed: Tensor = made(
-            field.x,
-            field.mask() if any_mask else None,
-            positions=Positions.line(field.size, field.size),
-        )
+        at = Positions.line(field.size, field.size)
+        mixed: Tensor = made(field.x, field.mask() if any_mask else None, positions=at)
         return mixed
 
     return Subject(run, vectors, edges=any_mask)
@@ -316,13 +287,8 @@ def of_mesh_layer(entry: Entry[Any]) -> Subject:
 
     def run(field: Field) -> Tensor:
         orders = layers[0].orders
-        x = torch.cat(
-            [
-                field.x.unsqueeze(2) + 0j,
-                field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM) + 0j,
-            ],
-            2,
-        )
+        higher = field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM)
+        x = torch.cat([field.x.unsqueeze(2), higher], 2) + 0j
         for layer in layers:
             x = layer(x, field.mesh)
         return x[:, :, 0].real
@@ -330,14 +296,8 @@ def of_mesh_layer(entry: Entry[Any]) -> Subject:
     return Subject(run, vectors, edges=True, mesh=True)
 
 
-UNIT: dict[str, Any] = {
-    "dim": DIM,
-    "hidden": HIDDEN,
-    "width": 3,
-    "dilation": 2,
-    "causal": False,
-    "norm": Choice(norms.LayerNorm),
-}
+UNIT: dict[str, Any] = {"dim": DIM, "hidden": HIDDEN, "width": 3, "dilation": 2, "causal": False}
+UNIT["norm"] = Choice(norms.LayerNorm)
 SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "scores": of_score,
     "normalizers": of_normalizer,
