@@ -32,6 +32,12 @@ class Matrix(NamedTuple):
     how: How | list[How] | None = None
 
 
+def product(left: str, right: str) -> How:
+    """How each number of a matrix product came about, from a row of `left` and a column of `right`."""
+    uses = [[left, "i", None], [right, None, "j"]]
+    return {"text": "{column} of {row} = {0·1} = {value}", "uses": uses}
+
+
 class Step(NamedTuple):
     """One step: what is done, in words, and the matrices it is about."""
 
