@@ -162,6 +162,11 @@ def quote(name: str) -> str:
     return f"'{shorten(name)}'"
 
 
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """The steps with their numbers in their titles."""
+    return [one._replace(title=f"{n}. {one.title}") for n, one in enumerate(steps, 1)]
+
+
 def numbered(letter: str, count: int) -> list[str]:
     """x1, x2, x3 …"""
     return [f"{letter}{index}" for index in range(1, count + 1)]

@@ -95,7 +95,7 @@ class Writer:
                     }
                     rows, columns = numbered("x", len(matrix)), numbered(name, width)
                     shown.append(Matrix(f"W_{name}{of}", array(matrix), rows, columns, learned))
-                    how: How | list[How] = product("x", f"W_{name}{of}")
+                    how: Any = product("x", f"W_{name}{of}")
                     how["uses"][0][1] = at
                 else:
                     copied = "{column} of {row} is its {x}: {value}"

@@ -13,7 +13,18 @@ from ...core import masks
 from ...core.positions import sinusoid
 from ...errors import SaccadeError
 from ...settings import Choice
-from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, row, shorten
+from ...views.worked_steps import (
+    How,
+    Matrix,
+    Step,
+    Worked,
+    in_order,
+    number,
+    numbered,
+    quote,
+    row,
+    shorten,
+)
 from .attention_steps import array, formula
 from .worked_attention import Parts, choose_parts, compute, inputs, learned_of
 
@@ -45,10 +56,8 @@ class OrderedOutputs:
         parts: Parts,
         added: Tensor | float = 0.0,
     ) -> None:
-        self.before, self.after = (
-            compute(x + added, learned, parts).outputs,
-            compute(x[order] + added, learned, parts).outputs,
-        )
+        self.before = compute(x + added, learned, parts).outputs
+        self.after = compute(x[order] + added, learned, parts).outputs
         self.gap = self.after - self.before[order]
         self.largest = float(self.gap.abs().max())
 
@@ -64,32 +73,24 @@ def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = No
     order, learned = reorder(len(tokens)), learned_of(parts, words is not None)
     at = sinusoid(torch.arange(len(tokens)), x.shape[1], dtype=torch.float64)
     found = OrderedOutputs(x, order, learned, parts)
+    causal = replace(parts, mask=Choice(masks.Causal))
     broken = [
         OrderedOutputs(x, order, learned, parts, at),
-        OrderedOutputs(x, order, learned, replace(parts, mask=Choice(masks.Causal))),
+        OrderedOutputs(x, order, learned, causal),
     ]
     moved = [tokens[n] for n in order]
     steps = [
         *shuffle_steps(tokens, moved, x, order, found, parts),
         *(break_step(n, moved, order, one) for n, one in enumerate(broken)),
     ]
-    largest = {
-        "without": found.largest,
-        "positions": broken[0].largest,
-        "causal": broken[1].largest,
-    }
-    facts = {
-        "tokens": tokens,
-        "order": [n + 1 for n in order],
-        "x": array(x),
-        "outputs": array(found.before),
-    }
-    facts |= {
-        "shuffled": array(found.after),
-        "largest_difference": largest,
-        "equivariant": found.largest < MAX_DIFFERENCE,
-    }
-    return Worked(" ".join(tokens), steps, **facts)
+    largest = [one.largest for one in (found, *broken)]
+    facts = {"tokens": tokens, "order": [n + 1 for n in order], "x": array(x)}
+    facts |= {"outputs": array(found.before), "shuffled": array(found.after)}
+    facts["largest_difference"] = dict(
+        zip(("without", "positions", "causal"), largest, strict=True)
+    )
+    facts["equivariant"] = found.largest < MAX_DIFFERENCE
+    return Worked(" ".join(tokens), in_order(steps), **facts)
 
 
 def shuffle_steps(
@@ -101,18 +102,13 @@ def shuffle_steps(
     parts: Parts,
 ) -> list[Step]:
     """Both orders, their outputs, and how they differ."""
-    kept, letters, inputs_of = (
-        found.largest < MAX_DIFFERENCE,
-        numbered("o", found.before.shape[1]),
-        numbered("x", x.shape[1]),
-    )
+    kept, letters = found.largest < MAX_DIFFERENCE, numbered("o", found.before.shape[1])
+    inputs_of = numbered("x", x.shape[1])
     own = "" if parts.mask is None else f", with the mask: {formula(masks.table, parts.mask)}"
     plain: How = {"text": "{column} of {row} = {value}"}
     was: How = {"text": "{column} was input {value} before"}
-    minus: How = {
-        "text": "{column} of {row}: {0} after the shuffle, minus the same word's before = {value}",
-        "uses": [["outputs, shuffled", "i", "j"]],
-    }
+    rule = "{column} of {row}: {0} after the shuffle, minus the same word's before = {value}"
+    minus: How = {"text": rule, "uses": [["outputs, shuffled", "i", "j"]]}
     named = Matrix("order", np.array([order], dtype=np.float64) + 1, ["was input"], moved, was)
     both = [
         Matrix("x", array(x), tokens, inputs_of, plain),
@@ -124,19 +120,14 @@ def shuffle_steps(
     ]
     text = f"{shorten(' '.join(tokens), 400)} becomes {shorten(' '.join(moved), 400)}."
     compared = f"Word by word, no number differs by more than {found.largest:.0e}. {EQUIVARIANT}"
-    compared = (
-        compared
-        if kept
-        else f"They differ by up to {number(found.largest)}: this mask depends on positions, so the order matters."
-    )
+    if not kept:
+        compared = f"They differ by up to {number(found.largest)}: this mask depends on positions, so the order matters."
+    title = "Each word takes its output along" if kept else "The outputs are others"
+    gap = Matrix("difference", array(found.gap), moved, letters, minus)
     return [
-        Step("1. The inputs in another order", text, [named, *both]),
-        Step("2. Self-attention of both", f"Each by itself{own}.", outputs),
-        Step(
-            "3. Each word takes its output along" if kept else "3. The outputs are others",
-            compared,
-            [Matrix("difference", array(found.gap), moved, letters, minus)],
-        ),
+        Step("The inputs in another order", text, [named, *both]),
+        Step("Self-attention of both", f"Each by itself{own}.", outputs),
+        Step(title, compared, [gap]),
     ]
 
 
@@ -148,8 +139,5 @@ def break_step(number_of: int, moved: list[str], order: list[int], found: Ordere
     text = f"{why} They now differ by up to {number(found.largest)}: the output of {quote(moved[most])} is {before} before and {after} after."
     how: How = {"text": "{column} of {row} differs by {value}"}
     letters = numbered("o", found.gap.shape[1])
-    return Step(
-        f"{4 + number_of}. What breaks it: {name}",
-        text,
-        [Matrix(f"difference with {name}", array(found.gap), moved, letters, how)],
-    )
+    gap = Matrix(f"difference with {name}", array(found.gap), moved, letters, how)
+    return Step(f"What breaks it: {name}", text, [gap])

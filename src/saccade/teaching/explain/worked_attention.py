@@ -95,15 +95,11 @@ class Parts:
 
 
 def too_wide(score: nn.Module) -> tuple[str, int] | None:
-    every = [*score.named_parameters(), *score.named_buffers()]
-    return next(
-        (
-            (name, max(one.shape[-2:]))
-            for name, one in every
-            if one.dim() and max(one.shape[-2:]) > MAX_ROW_NUMBERS
-        ),
-        None,
-    )
+    """The first parameter with rows that are too long to follow, and their length."""
+    for name, one in [*score.named_parameters(), *score.named_buffers()]:
+        if one.dim() and max(one.shape[-2:]) > MAX_ROW_NUMBERS:
+            return name, max(one.shape[-2:])
+    return None
 
 
 def choose_parts(
@@ -141,15 +137,8 @@ def choose_parts(
             raise SaccadeError(
                 f"mask.{name} is {value:,}; at most {MAX_MASK_OPTION} is of use for {MAX_TOKENS} words"
             )
-    return Parts(
-        chosen,
-        choose(normalizers.table, normalize or "softmax", "normalize"),
-        hidden,
-        heads,
-        plain,
-        scaled,
-        dim,
-    )
+    weigh = choose(normalizers.table, normalize or "softmax", "normalize")
+    return Parts(chosen, weigh, hidden, heads, plain, scaled, dim)
 
 
 @dataclass(frozen=True)
@@ -186,21 +175,8 @@ def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> AttentionNum
     side = values.transpose(0, 1).flatten(1)
     allowed = None if allowed is None else allowed.expand_as(found)[0]
     outputs = side @ learned["W_o"] if "W_o" in learned else side
-    return AttentionNumbers(
-        mechanism,
-        x,
-        learned,
-        q,
-        k,
-        v,
-        call.query[0],
-        call.key[0],
-        found[0],
-        allowed,
-        weights[0],
-        values,
-        outputs,
-    )
+    compared = (call.query[0], call.key[0], found[0], allowed)
+    return AttentionNumbers(mechanism, x, learned, q, k, v, *compared, weights[0], values, outputs)
 
 
 def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
@@ -212,9 +188,8 @@ def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
         wide = parts.heads * parts.dim
         given = {name: [row[:wide] for row in COLUMN_MATRICES[name]] for name in "qkv"}
         given |= {"o": COLUMN_MATRICES["o"][:wide]} if parts.heads > 1 else {}
-    return {
-        f"W_{name}": torch.tensor(matrix, dtype=torch.float64) for name, matrix in given.items()
-    }
+    exact = lambda matrix: torch.tensor(matrix, dtype=torch.float64)
+    return {f"W_{name}": exact(matrix) for name, matrix in given.items()}
 
 
 def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[str], Tensor]:
@@ -243,10 +218,8 @@ def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
         attempt, vector = 0, (0,) * DIM
         while not any(vector) or vector in taken.values():
             numbers = (0, 0, 1, 1, 2) if attempt < 30 else range(3 + attempt // 30)
-            vector = tuple(
-                numbers[value % len(numbers)]
-                for value in draw_bytes("word", token, DIM, 0, attempt)
-            )
+            drawn = draw_bytes("word", token, DIM, 0, attempt)
+            vector = tuple(numbers[value % len(numbers)] for value in drawn)
             attempt += 1
         taken[token] = vector
     return [taken[token] for token in tokens]
@@ -254,9 +227,8 @@ def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
 
 def draw_bytes(what: str, token: str, count: int, *more: int) -> bytes:
     """Bytes that depend on the word alone, on every machine and with every version of numpy."""
-    return hashlib.shake_256(
-        repr((what, token, count, *more)).encode("utf-8", "surrogatepass")
-    ).digest(count)
+    text = repr((what, token, count, *more)).encode("utf-8", "surrogatepass")
+    return hashlib.shake_256(text).digest(count)
 
 
 def explain(
@@ -271,9 +243,8 @@ def explain(
         raise SaccadeError(
             f"expected a query from 1 to {len(named)}, the number of inputs, got {query}"
         )
-    return explain_numbers(
-        named, compute(x, learned_of(parts, tokens is not None), parts), parts, query
-    )
+    found = compute(x, learned_of(parts, tokens is not None), parts)
+    return explain_numbers(named, found, parts, query)
 
 
 def worked_example(scaled: bool = False) -> Worked:

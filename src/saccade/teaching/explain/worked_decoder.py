@@ -22,7 +22,17 @@ from ...decoding.session import PlainSession
 from ...errors import SaccadeError
 from ...tasks.task import device_of
 from ...tasks.translation import Translation
-from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, shorten
+from ...views.worked_steps import (
+    How,
+    Matrix,
+    Step,
+    Worked,
+    in_order,
+    number,
+    numbered,
+    quote,
+    shorten,
+)
 from .attention_steps import array
 
 MAX_TOKENS = 200  # of a source or a target
@@ -193,7 +203,6 @@ def explain_step(
         context_step(moment, values, context),
         output_step(moment),
     ]
-    numbered_steps = [one._replace(title=f"{n}. {one.title}") for n, one in enumerate(steps, 1)]
     facts: dict[str, Any] = {"source": moment.source, "target": moment.target, "step": step}
     facts |= {"site": moment.site, "head": moment.head + 1}
     every = {"e": e, "a": a, "c": context, "h": values, "query": query, "keys": keys}
@@ -202,7 +211,7 @@ def explain_step(
     facts["candidates"] = [{"token": n, "probability": p} for n, p in moment.candidates()]
     facts["token"] = moment.target[step - 1]
     facts["probability"] = float(moment.log_probs[moment.wanted].exp())
-    return Worked(f"{source} → {moment.target[step - 1]}", numbered_steps, **facts)
+    return Worked(f"{source} → {moment.target[step - 1]}", in_order(steps), **facts)
 
 
 def first_columns(

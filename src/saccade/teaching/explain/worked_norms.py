@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...errors import SaccadeError, did_you_mean
 from ...layers import norms
-from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, row
+from ...views.worked_steps import How, Matrix, Step, Worked, in_order, number, numbered, quote, row
 from .attention_steps import array
 from .worked_attention import inputs
 
@@ -51,30 +51,24 @@ def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
     out, eps, letters = layer(x), float(layer.eps), numbered("x", x.shape[1])  # type: ignore[arg-type]
     over = 0 if name == "batch" else 1
     mean, variance, square = x.mean(over), x.var(over, unbiased=False), x.square().mean(over)
+    about = f"{len(tokens)} inputs, the rows, of {x.shape[1]} features, the columns."
+    batch = Matrix("x", array(x), tokens, letters, {"text": "{column} of {row} = {value}"})
+    text = (
+        f"{name} norm is {FORMULAS[name]}; ε = {eps:g} keeps the root above 0. At the start of a training γ = 1 and β = 0: they change "
+        "nothing yet."
+    )
+    outputs = Matrix("out", array(out), tokens, letters, normalized(name, eps))
     steps = [
-        Step("1. A batch of inputs", f"{len(tokens)} inputs, the rows, of {x.shape[1]} features, the columns.", [
-            Matrix("x", array(x), tokens, letters, {"text": "{column} of {row} = {value}"})]),
-        *(spread_steps(name, tokens, x, mean, variance, square)),
-        Step(f"{4 if name != 'rms' else 3}. Normalize", f"{name} norm is {FORMULAS[name]}; ε = {eps:g} keeps the root above 0. At the "
-             f"start of a training γ = 1 and β = 0: they change nothing yet.", [
-            Matrix("out", array(out), tokens, letters, normalized(name, eps))]),
+        Step("A batch of inputs", about, [batch]),
+        *spread_steps(name, tokens, x, mean, variance, square),
+        Step("Normalize", text, [outputs]),
         check_step(name, tokens, out),
         compare_step(name, tokens, x),
-    ]  # fmt: skip
-    facts = {
-        "tokens": tokens,
-        "norm": name,
-        "eps": eps,
-        "x": array(x),
-        "outputs": array(out),
-        "slips": SLIPS,
-    }
-    facts |= (
-        {"mean_square": array(square)}
-        if name == "rms"
-        else {"mean": array(mean), "variance": array(variance)}
-    )
-    return Worked(f"{name} norm of {' '.join(tokens)}", steps, **facts)
+    ]
+    facts = {"tokens": tokens, "norm": name, "eps": eps, "x": array(x), "outputs": array(out)}
+    means = {"mean": mean, "variance": variance} if name != "rms" else {"mean_square": square}
+    facts |= {"slips": SLIPS, **{what: array(one) for what, one in means.items()}}
+    return Worked(f"{name} norm of {' '.join(tokens)}", in_order(steps), **facts)
 
 
 def spread_steps(
@@ -85,45 +79,33 @@ def spread_steps(
     which: list[object] = ["x", None, "j"] if name == "batch" else ["x", "i", None]
     letters = numbered("x", x.shape[1])
 
-    def shown(title: str, values: Tensor, text: str, *more: list[object]) -> Matrix:
-        matrix = array(values.unsqueeze(0 if name == "batch" else 1))
+    def shown(title: str, values: Tensor, text: str, *more: list[object]) -> list[Matrix]:
         how: How = {"text": text, "uses": [which, *more]}
-        return Matrix(
-            title,
-            matrix,
-            [title] if name == "batch" else tokens,
-            letters if name == "batch" else [title],
-            how,
-        )
+        if name == "batch":
+            return [Matrix(title, array(values[None]), [title], letters, how)]
+        return [Matrix(title, array(values.unsqueeze(1)), tokens, [title], how)]
 
     first = x[:, 0] if name == "batch" else x[0]
     of = "the first feature" if name == "batch" else quote(tokens[0])
     if name == "rms":
         sums = " + ".join(f"{number(float(one))}²" for one in first)
         text = f"For {of}: ({sums}) / {count} = {number(float(square[0]))}."
-        return [
-            Step(
-                "2. Mean of the squares of each input",
-                text,
-                [
-                    shown(
-                        "mean square",
-                        square,
-                        f"the squares of {{0}}, their sum divided by {count} = {{value}}",
-                    )
-                ],
-            )
-        ]
+        rule = f"the squares of {{0}}, their sum divided by {count} = {{value}}"
+        means = shown("mean square", square, rule)
+        return [Step("Mean of the squares of each input", text, means)]
     sums = " + ".join(number(float(one)) for one in first)
     far = " + ".join(f"({number(float(one))} − {number(float(mean[0]))})²" for one in first)
     each = "feature, over the batch" if name == "batch" else "input, over its numbers"
     at: list[object] = ["μ", 0, "j"] if name == "batch" else ["μ", "i", 0]
+    means = shown("μ", mean, f"({{+0}}) / {count} = {{value}}")
+    rule = f"the squares of {{0}} − {{1}}, their sum divided by {count} = {{value}}"
+    spreads = shown("σ²", variance, rule, at)
+    found = f"For {of}: μ = ({sums}) / {count} = {number(float(mean[0]))}."
+    spread = f"For {of}: σ² = ({far}) / {count} = {number(float(variance[0]))}."
     return [
-        Step(f"2. Mean of each {each}", f"For {of}: μ = ({sums}) / {count} = {number(float(mean[0]))}.", [
-            shown("μ", mean, f"({{+0}}) / {count} = {{value}}")]),
-        Step(f"3. Variance of each {each}", f"For {of}: σ² = ({far}) / {count} = {number(float(variance[0]))}.", [
-            shown("σ²", variance, f"the squares of {{0}} − {{1}}, their sum divided by {count} = {{value}}", at)]),
-    ]  # fmt: skip
+        Step(f"Mean of each {each}", found, means),
+        Step(f"Variance of each {each}", spread, spreads),
+    ]
 
 
 def normalized(name: str, eps: float) -> How:
@@ -141,16 +123,18 @@ def normalized(name: str, eps: float) -> How:
 
 def check_step(name: str, tokens: list[str], out: Tensor) -> Step:
     """What is true of the result, on the axis of the norm and on the other."""
-    rows, columns = (
-        np.stack([array(out.mean(1)), array(out.std(1, unbiased=False))], 1),
-        np.stack([array(out.mean(0)), array(out.std(0, unbiased=False))]),
-    )
+    spread = lambda over: [array(out.mean(over)), array(out.std(over, unbiased=False))]
+    rows, columns = np.stack(spread(1), 1), np.stack(spread(0))
     letters, of = numbered("x", out.shape[1]), ["mean", "deviation"]
-    number_of = 5 if name != "rms" else 4
-    return Step(f"{number_of}. What is true of it", PROPERTIES[name], [
-        Matrix("rows", rows, tokens, of, [{"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of]),
-        Matrix("columns", columns, of, letters, {"text": "the {row} of {0} = {value}", "uses": [["out", None, "j"]]}),
-    ])  # fmt: skip
+    by_row: list[How] = [
+        {"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of
+    ]
+    by_column: How = {"text": "the {row} of {0} = {value}", "uses": [["out", None, "j"]]}
+    shown = [
+        Matrix("rows", rows, tokens, of, by_row),
+        Matrix("columns", columns, of, letters, by_column),
+    ]
+    return Step("What is true of it", PROPERTIES[name], shown)
 
 
 def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
@@ -165,4 +149,4 @@ def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
     text = f"{quote(tokens[0])} = {row(x[0].tolist())} becomes, by {'; '.join(lines)}. Only that of the batch norm depends on other inputs."
     how: How = {"text": "{column} of the first input by {row} norm = {value}"}
     shown = Matrix("by each norm", matrix, list(made), numbered("x", x.shape[1]), how)
-    return Step(f"{6 if name != 'rms' else 5}. Beside the others", text, [shown])
+    return Step("Beside the others", text, [shown])
