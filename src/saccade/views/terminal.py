@@ -39,18 +39,16 @@ def shade(part: float) -> Style:
 def shade_words(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     """The words in a line, each with its weight in percent on a background that is the more orange the further it is above the mean."""
     low, high = shade_range(np.asarray([weights]))
-    parts = [
-        0.0 if is_flat(weights) else max(0.0, weight - low) / (high - low) for weight in weights
-    ]
+    flat = is_flat(weights)
+    parts = [0.0 if flat else max(0.0, weight - low) / (high - low) for weight in weights]
     return _chips(tokens, [f"{100 * weight:.0f}" for weight in weights], parts)
 
 
 def shade_effects(words: Sequence[str], effects: Sequence[float]) -> Text:
     """The words in a line, each with its signed effect in points, orange for the label and blue against it."""
     most = max(map(abs, effects)) or 1.0
-    return _chips(
-        words, [f"{100 * effect:+.1f}" for effect in effects], [effect / most for effect in effects]
-    )
+    numbers = [f"{100 * effect:+.1f}" for effect in effects]
+    return _chips(words, numbers, [effect / most for effect in effects])
 
 
 def _chips(words: Sequence[str], numbers: Sequence[str], parts: Sequence[float]) -> Text:
@@ -63,19 +61,16 @@ def _chips(words: Sequence[str], numbers: Sequence[str], parts: Sequence[float])
 def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = None) -> Text:
     """One head's weights, or a mean of heads, in percent: rows look at columns; folded where there is a width."""
     low, high = shade_range(weights)
-    rows, columns = (
-        [shorten(token, 14) for token in site.rows],
-        [shorten(token, 8) for token in site.columns],
-    )
+    rows = [shorten(token, 14) for token in site.rows]
+    columns = [shorten(token, 8) for token in site.columns]
     left, sizes = max(map(cell_len, rows)) + 1, [max(3, cell_len(name)) + 1 for name in columns]
     table, start = Text(), 0
     while start < len(columns):
         end = start + 1
         while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
             end += 1
-        heads = [
-            " " * (sizes[n] - 1 - cell_len(columns[n])) + columns[n] for n in range(start, end)
-        ]
+        room = lambda n: " " * (sizes[n] - 1 - cell_len(columns[n]))
+        heads = [room(n) + columns[n] for n in range(start, end)]
         table.append(f"{' ' * left}{' '.join(heads)} \n", "bold")
         for name, row in zip(rows, weights, strict=True):
             table.append(name + " " * (left - cell_len(name)))
@@ -95,10 +90,8 @@ def picture_maps(site: Site, weights: NDArray[np.floating], width: int | None = 
     every = max(
         1, -(-max(rows, columns) // MAX_MAP_SIGNS)
     )  # positions that share a sign of the map
-    blocks = [
-        _map_lines(word, row.reshape(rows, columns), every)
-        for word, row in zip(site.rows, weights, strict=True)
-    ]
+    words = zip(site.rows, weights, strict=True)
+    blocks = [_map_lines(word, row.reshape(rows, columns), every) for word, row in words]
     size = max(cell_len(line) for lines in blocks for line in lines) + 3
     across = max(1, (width or 100) // size)
     text = Text()
@@ -117,12 +110,9 @@ def _map_lines(word: str, weights: NDArray[np.floating], every: int) -> list[str
     row, column = divmod(int(weights.argmax()), weights.shape[1])
     best = f"row {row + 1}, column {column + 1}: {100 * weights.max():.0f} %"
     padded = np.pad(weights, [(0, -size % every) for size in weights.shape])
-    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3)) / (
-        weights.max() or 1.0
-    )
-    signs = [
-        [SIGNS[min(len(SIGNS) - 1, int(part * len(SIGNS)))] * 2 for part in line] for line in small
-    ]
+    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3))
+    levels = np.minimum(len(SIGNS) * small / (weights.max() or 1.0), len(SIGNS) - 1).astype(int)
+    signs = [[SIGNS[level] * 2 for level in line] for line in levels]
     return [shorten(word, 22), best, *("".join(line) for line in signs)]
 
 
@@ -160,14 +150,8 @@ def _tables(shown: Matrix) -> list[Table]:
         table.add_column("", justify="right", style="dim", no_wrap=True)
         for name in shown.column_names[start:end]:
             table.add_column(Text(shorten(name, 8), "dim"), justify="right", no_wrap=True)
+        write = lambda one, plain: Text((number if plain or one == -np.inf else fixed)(one))
         for name, row in zip(shown.row_names, shown.matrix[:, start:end], strict=True):
-            written = zip(row, whole[start:end], strict=True)
-            table.add_row(
-                Text(shorten(name, 12)),
-                *(
-                    Text(number(one) if plain or one == -np.inf else fixed(one))
-                    for one, plain in written
-                ),
-            )
+            table.add_row(Text(shorten(name, 12)), *map(write, row, whole[start:end]))
         tables.append(table)
     return tables
