@@ -23,6 +23,7 @@ from . import (
     check,
     classify,
     compare,
+    config,
     consolidate,
     demo,
     draw,
@@ -63,7 +64,7 @@ GROUPS = {
     "Look inside": (info.info, show.show, heads.heads, evaluate.evaluate, report.report),
     "Compare": (compare.compare, table.table, bench.bench),
     "Learn": (explain.explain, draw.draw, symmetry.symmetry, lecture.lecture),
-    "Data": (list_.list_, check.check, fetch.fetch),
+    "Data": (list_.list_, config.config, check.check, fetch.fetch),
     "Serve": (serve.serve,),
 }
 
