@@ -86,10 +86,9 @@ def examples_of(served: Served) -> list[dict[str, str]]:
     )
     if where is None:
         return []
-    some = read(served.task.data, where, data.options(where) | EXAMPLE_SIZES)
-    return [
-        as_input(served, one) for one in some[:: max(1, len(some) // MAX_EXAMPLES)][:MAX_EXAMPLES]
-    ]
+    some = read(served.task.data, where, data.options_of(where) | EXAMPLE_SIZES)
+    step = max(1, len(some) // MAX_EXAMPLES)
+    return [as_input(served, one) for one in some[::step][:MAX_EXAMPLES]]
 
 
 def as_input(served: Served, one: Any) -> dict[str, str]:
