@@ -308,9 +308,7 @@ def report(
     tally: dict[str, int] = {}
     if look.labels:
         labels = [look.facts(item)[2] for item in items]
-        each = chain.from_iterable(some if isinstance(some, tuple) else (some,) for some in labels)
-        counted = Counter(label for label in each if label is not None)
-        tally = dict(sorted(counted.items(), key=lambda row: (-row[1], row[0])))
+        tally = count_labels(labels)
         without = [
             line for line, some in zip(lines, labels, strict=True) if some is None or some == ()
         ]
@@ -324,6 +322,13 @@ def report(
     lengths = {side: measure(each) for side, each in zip(sides, counts, strict=True)}
     tallies = {look.labels: tally} if look.labels else {}
     return Report(name, look.data.thing, len(items), lengths, by_level(found), tallies, kind, items)
+
+
+def count_labels(labels: Iterable[Any]) -> dict[str, int]:
+    """How often each label occurs, the most frequent first; an item may have several or none."""
+    each = chain.from_iterable(some if isinstance(some, tuple) else (some,) for some in labels)
+    counted = Counter(label for label in each if label is not None)
+    return dict(sorted(counted.items(), key=lambda row: (-row[1], row[0])))
 
 
 def measure(counts: Sequence[int]) -> dict[str, float]:
