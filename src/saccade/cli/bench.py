@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError
 from .common_options import Json, Result
 from .completion import BENCHES, bench_names
-from .shared import err, note, print_json, show_all
+from .shared import check_name, check_result, err, note, print_json, write
 
 if TYPE_CHECKING:
     from ..studies.bench.contenders import Plan
@@ -40,13 +40,11 @@ def bench(
         saccade bench train --scale tiny --json
         saccade bench attention --only causal --result bench-attention
     """
-    for what, given, known in (("measurement", kind, tuple(BENCHES)), ("scale", scale, SCALES)):
-        if given is not None and given not in known:
-            raise SaccadeError(f"no {what} named '{given}'{did_you_mean(given, known)}")
-    if result is not None:
-        from ..results import check_name
-
-        check_name(result)
+    if kind is not None:
+        check_name("measurement", kind, BENCHES)
+    if scale is not None:
+        check_name("scale", scale, SCALES)
+    check_result(result)
     with err.status("starting …"):
         from ..studies.bench.contenders import device_and_type
 
@@ -58,7 +56,7 @@ def bench(
         """What is known so far goes to a file beside the result: who stops a measurement keeps what was measured, and the last result too."""
         figures[one] = found
         if result is not None:
-            write(f"{result}-unfinished", chosen, figures)
+            record(f"{result}-unfinished", chosen, figures)
 
     for one in [kind] if kind else list(BENCHES):
         try:
@@ -68,24 +66,26 @@ def bench(
                 raise
             note(f"{one}: {error}")
     if result is not None:
-        path = write(result, chosen, figures)
+        path = record(result, chosen, figures)
         path.with_name(f"{result}-unfinished.json").unlink(missing_ok=True)
         note(f"written: {path}")
 
 
-def write(name: str, scale: str, figures: dict[str, Any]) -> Path:
-    from ..results import write_result
+def record(name: str, scale: str, figures: dict[str, Any]) -> Path:
+    """Writes a result file with a row for each case; peers that were measured are in each row, those left out are named with the reason."""
+    from ..experiments.results import Table
 
     about = "; ".join(f"{one}: {found['notes']}" for one, found in figures.items())
-    rows = {one: found["cases"] for one, found in figures.items()}
-    left_out = {
-        "left_out": {
-            peer: why for found in figures.values() for peer, why in found["left_out"].items()
-        }
+    rows = {
+        f"{one}: {row['case']}": row for one, found in figures.items() for row in found["cases"]
     }
-    return write_result(
-        name, {"scale": scale, **rows, **left_out}, notes=f"{about}; medians of interleaved runs"
-    )
+    left_out = {
+        peer: {"left_out": why}
+        for found in figures.values()
+        for peer, why in found["left_out"].items()
+    }
+    notes = f"{about}; medians of interleaved runs"
+    return Table(name, rows, f"scale {scale}", peers=left_out, notes=notes).write()
 
 
 def run_one(
@@ -184,43 +184,32 @@ def announce(kind: str, scale: str, plan: Plan) -> None:
 
 def print_rows(kind: str, rows: list[dict[str, Any]]) -> None:
     """A table; a contender that failed is named below it."""
-    from rich.table import Table
+    from ..views.text_table import MISSING, terminal
 
-    shown = Table(title=f"saccade bench {kind}", title_justify="left", box=None)
     rate = any("tokens_per_second" in row for row in rows)
-    titles = [
-        "case",
-        "by",
-        "ms",
-        "MiB",
-        *(["tokens/s"] if rate else []),
-        "best peer",
-        "its ms",
-        "ratio",
-        "of the limit",
+    columns = {
+        "ms": ("milliseconds", "{:,.3f}"),
+        "MiB": ("mebibytes", "{:,.0f}"),
+        **({"tokens/s": ("tokens_per_second", "{:,.0f}")} if rate else {}),
+        "best peer": ("peer", "{}"),
+        "its ms": ("peer_milliseconds", "{:,.3f}"),
+        "ratio": ("ratio", "{:.2f}"),
+        "of the limit": ("of_limit", "{:.0%}"),
+    }
+    lines = [
+        [
+            row["case"],
+            row.get("about") or row.get("ours", MISSING),
+            *(
+                MISSING if row.get(key) is None else form.format(row[key])
+                for key, form in columns.values()
+            ),
+        ]
+        for row in rows
     ]
-    for title in titles:
-        shown.add_column(title, justify="left" if title in ("case", "by", "best peer") else "right")
-    for row in rows:
-        by = row.get("about") or row.get("ours", "–")
-        speed = [number(row.get("tokens_per_second"), "{:,.0f}")] if rate else []
-        figures = [
-            number(row.get("milliseconds"), "{:,.3f}"),
-            number(row.get("mebibytes"), "{:,.0f}"),
-            *speed,
-        ]
-        peer = [
-            row.get("peer", "–"),
-            number(row.get("peer_milliseconds"), "{:,.3f}"),
-            number(row.get("ratio"), "{:.2f}"),
-        ]
-        shown.add_row(row["case"], by, *figures, *peer, number(row.get("of_limit"), "{:.0%}"))
-    show_all(shown)
+    write(f"saccade bench {kind}")
+    write(terminal([["case", "by", *columns], *lines], longest=100))
     for row in rows:
         for name, found in row["all"].items():
             if "failed" in found:
                 note(f"{row['case']}: {name} failed: {found['failed']}")
-
-
-def number(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)

@@ -56,7 +56,7 @@ def train(
         from ..config import recipes
         from ..training.logs import shown
         from ..training.signals import Stopped
-        from .progress import Board
+        from .progress import RunBoard
 
     made, folder = find_run(recipe, settings or [], out_folder, resume)
     if recipes.device(made.device).type == "cpu" and made.training.precision == "bf16":
@@ -64,7 +64,7 @@ def train(
             "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16."
         )
     try:
-        with Board().watcher(folder.name, made.training.updates) as watcher:
+        with RunBoard().watcher(folder.name, made.training.updates) as watcher:
             _, ended = api.fit(made, folder, resume, watcher)
     except Stopped as stopped:
         # else it was stopped in the training that it starts from

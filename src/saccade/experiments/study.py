@@ -19,7 +19,8 @@ from ..data.corpora import generate
 from ..data.pairs import Pair
 from ..errors import SaccadeError, did_you_mean
 from ..files import MANIFEST, write_atomically
-from ..results import environment
+from ..system.provenance import environment
+from . import results
 
 if TYPE_CHECKING:
     from .runner import Context
@@ -126,13 +127,10 @@ def open_jobs(jobs: Sequence[Job]) -> list[Job]:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column: its key and heading, the digits behind the point (None: three in all), and the paper's column for it. Its values are
-    those of the study's main stage under that key, or of another `stage`, or under another name (`value`), divided by `unit`."""
+class Column(results.Column):
+    """A column and the paper's column for it. Its values are those of the study's main stage under that key, or of another `stage`, or
+    under another name (`value`), divided by `unit`."""
 
-    key: str
-    title: str
-    digits: int | None = None
     paper: str = ""
     stage: str = ""
     value: str = ""

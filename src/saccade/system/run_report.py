@@ -11,13 +11,13 @@ from ..config import recipes
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..files import write_atomically
-from ..results import environment
 from ..tasks.autoencoding import Autoencoding
 from ..training.cost import duration
 from ..training.logs import read_rows, shown
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
+from .provenance import environment
 from .system import System, load, read_config, spread
 
 EVALUATIONS, LOOKS, LONGEST = 12, 2, 400  # of them in a page; characters in a cell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -89,11 +90,15 @@ class Positions(Study):
         ):
             series: dict[str, list[tuple[float, float]]] = {}
             for row in table.results:
-                means = {
-                    factor: table.mean(row, Column(key, "", stage=stage))
+                measured = {
+                    factor: table.measured(row, Column(key, "", stage=stage))
                     for factor, key in keys.items()
                 }
-                points = [(factor, mean) for factor, mean in means.items() if mean is not None]
+                points = [
+                    (factor, statistics.fmean(values))
+                    for factor, values in measured.items()
+                    if values
+                ]
                 series |= {row: points} if points else {}
             if series:
                 about = "Positions beyond the lengths of the training"
