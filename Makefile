@@ -49,8 +49,8 @@ coverage: $(VENV)/ready ## run the tests and print which share of each package's
 lint: $(VENV)/ready ## the linter and the type checker
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-lock: ## write requirements.lock, serve.lock and sbom.json after constraints.txt has changed (needs the network)
-	@$(PYTHON) scripts/lock.py
+lock: $(VENV)/ready ## write uv.lock after pyproject.toml has changed, and export constraints.txt, requirements.lock, serve.lock, sbom.json (needs the network)
+	@$(BIN)/python scripts/lock.py
 
 wheel: $(VENV)/ready ## build the wheel into dist/, the same bytes from the same commit
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -c "from setuptools import build_meta; print('dist/' + build_meta.build_wheel('dist'))"

@@ -15,7 +15,7 @@ import torch
 
 from saccade.experiments.results import Table
 from saccade.models import Seq2Seq
-from saccade.models.builder import Builder, Undrawn
+from saccade.models.builder import Builder, NoInit
 from saccade.models.modifications import PAPER_SIZE, PAPER_VOCABULARY, table
 from saccade.training.flops import counter
 
@@ -30,7 +30,7 @@ START, END = (
 def measure(row: str) -> dict[str, float]:
     """Parameters (M), and operations (T) of a forward pass: a multiplication and its addition are 1, lookups are products."""
     settings = {"family": "transformer", **PAPER_SIZE, "modification": row, "dropout": 0.0}
-    with torch.device("meta"), Undrawn(), torch.no_grad():
+    with torch.device("meta"), NoInit(), torch.no_grad():
         model = Builder(settings).make(Seq2Seq, PAPER_VOCABULARY, PAPER_VOCABULARY)
         source, target = (torch.zeros(ROWS, size, dtype=torch.long) for size in (SOURCE, TARGET))
         with counter(lookups=True) as counted:

@@ -354,14 +354,17 @@ def judge(row: Row, failed: list[str], at: str = "") -> Row:
 
 HEAD = """# The systems
 
-Every mechanism, model, task and picture that the [lectures](lectures.md) name: {all}, of which {works} work and {part} in part.
-Made by `python benchmarks/systems.py`, which runs the commands and tests below and reads the [recorded runs](results.md).
+Every mechanism, model, task and picture in the [lectures](lectures.md): {all} systems, of which
+{works} work and {part} work in part. Made by `python benchmarks/systems.py`, which runs the
+commands and tests below and reads the [recorded runs](results.md).
 
-A system *works* when its commands run with tiny settings in an empty folder, its tests pass, and a recorded run beats a control.
-The tests compare its arithmetic with something independent: a formula by hand, a slow loop or another library.
-The control is chance, a unigram model or the same model without the mechanism.
-Both have at least three seeds, and their means differ by more than the larger standard deviation (±).
-Pictures and checks have nothing to learn, and the table says so."""
+A system *works* when its commands run with tiny settings in an empty folder, its tests pass, and a
+recorded run beats a control. The tests compare its arithmetic with something independent: a formula
+by hand, a slow loop or another library. The control is chance, a unigram model or the same model
+without the mechanism. Both have at least three seeds, and their means differ by more than the
+larger standard deviation (±). Pictures and checks have nothing to learn, and the table says so.
+`FILE:METRIC` is a metric of `benchmarks/results/FILE.json`; [the last section](#how-the-result-files-were-recorded) has the command
+that recorded it."""
 
 
 def short(row: Row, one: Row) -> str:
@@ -375,20 +378,39 @@ def short(row: Row, one: Row) -> str:
 def marked(line: str) -> str:
     """A command for the page, with the data sets that it reads."""
     needed = sets_of(line)
-    return f"`saccade {line}`" + (f" (data: {', '.join(needed)})" if needed else "")
+    command = line if line.startswith("python ") else f"saccade {line}"
+    return f"`{command}`" + (f" (data: {', '.join(needed)})" if needed else "")
 
 
 def details(name: str, row: Row, one: Row) -> Iterator[str]:
     """How one system is checked, as a list."""
-    yield f"- **{name}** {row['what']}"
-    yield from (f"  - run: {marked(line)}" for line in row["run"])
-    yield from (f"  - checked by `{test.removeprefix('tests/')}`" for test in row["tests"])
-    yield from (f"  - shown: {said}" for said in one["shown"])
-    yield from (f"  - recorded: {said}" for said in one["recorded"])
-    yield from (f"  - recorded by {marked(line)}" for line in row.get("record", []))
-    yield from (f"  - missing: {said}" for said in one["missing"])
-    if "note" in row:
-        yield f"  - note: {row['note']}"
+    commands = "; ".join(map(marked, row["run"]))
+    yield f"- **{name}** {row['what']}" + (f"; run {commands}" if commands else "")
+    parts = {
+        "tests": tests_line("", row["tests"]),
+        "shown": "; ".join(one["shown"]),
+        "recorded": "; ".join(one["recorded"]),
+        "missing": "; ".join(one["missing"]),
+        "note": row.get("note", ""),
+    }
+    yield from (f"  - {part}: {text}" for part, text in parts.items() if text)
+
+
+def tests_line(name: str, tests: list[str]) -> str:
+    """The tests of a system, without the folder that all of them share."""
+    listed = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests)
+    return f"**{name}** {listed}" if name else listed
+
+
+def recordings(rows: Mapping[str, Row]) -> Iterator[str]:
+    """Each command that records result files once, with the systems that it is for."""
+    systems_of: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        for line in row.get("record", []):
+            systems_of.setdefault(line, []).append(name)
+    for line, names in systems_of.items():
+        every_n = all(name.startswith("N-") for name in names) and len(names) > 1
+        yield f"- {'N' if every_n else ', '.join(names)}: {marked(line)}"
 
 
 def table_row(*cells: str) -> str:
@@ -426,16 +448,14 @@ def page(found: Mapping[str, Row]) -> str:
             lines += details(
                 "N-{name}", {"what": "for each {name} of the table", **template}, nothing
             )
-            for name, tests in template["tests_of"].items():
-                lines += details(
-                    f"N-{name}",
-                    {"what": rows[f"N-{name}"]["what"], "run": [], "tests": tests},
-                    {"shown": [], "recorded": [], "missing": []},
-                )
+            lines += [
+                f"- {tests_line(f'N-{n}', tests)}" for n, tests in template["tests_of"].items()
+            ]
         else:
             lines += [
                 line for name, row in of_group.items() for line in details(name, row, found[name])
             ]
+    lines += ["", "## How the result files were recorded", "", *recordings(rows)]
     return "\n".join(lines) + "\n"
 
 

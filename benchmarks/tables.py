@@ -16,7 +16,8 @@ from typing import Any
 from saccade import models
 from saccade.config.catalogue import SLOTS
 from saccade.experiments.results import Table
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, conditions
+from saccade.registry import Table as Registry
 from saccade.settings import spell_all
 from saccade.teaching.symmetry import SYMMETRIES, TOLERANCE, check_all
 from saccade.views.text_table import MISSING, markdown
@@ -269,7 +270,7 @@ def recipes() -> str:
             "",
             (type(part).__doc__ or "").split("\n")[0],
             "",
-            *keys_of(part),
+            *keys_of(part, "" if part is whole else name),
         ]
     lines += ["", "## model", "", MODEL]
     for entry in models.table:
@@ -296,7 +297,7 @@ def sizes_of(kind: Any) -> list[str]:
     return [f"| `size` | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|", *rows]
 
 
-def keys_of(part: Any) -> list[str]:
+def keys_of(part: Any, name: str = "") -> list[str]:
     """A settings class as a table: key, default, meaning, range, and when it has an effect."""
     values, lines = spell_all(part), ["| key | default | what |", "|---|---|---|"]
     for f in dataclasses.fields(part):
@@ -306,7 +307,8 @@ def keys_of(part: Any) -> list[str]:
             what = f"{what}; " if what else ""
             what += f"any of [{slot}](catalogue.md#{slot})"
         if what is not None:
-            only = f"; for {f.metadata['when'][0]}" if "when" in f.metadata else ""
+            only = conditions(f"{name}.{f.name}" if name else f.name, f.metadata)
+            only = f"; for {only}" if only else ""
             lines.append(
                 f"| `{f.name}` | {shown(values[f.name])} | {what}{allowed(f.metadata)}{only} |"
             )
@@ -329,6 +331,8 @@ def shown(value: object) -> str:
 
 def allowed(rules: Mapping[str, Any]) -> str:
     """The values that a key may have, where it is not any text."""
+    if isinstance(rules.get("names"), Registry):
+        return f": any of [{rules['names'].slot}](catalogue.md#{rules['names'].slot})"
     if "names" in rules:
         return f" ({', '.join(f'`{name}`' for name in rules['names'])})"
     allowed = rules.get("range")
@@ -649,7 +653,7 @@ def key_rows(before: str, part: Any) -> dict[str, dict[str, Any]]:
                 {"slot": rules["table"].slot}
                 if "table" in rules
                 else {"names": list(rules["names"])}
-                if "names" in rules
+                if isinstance(rules.get("names"), tuple)
                 else {}
             )
             names = (

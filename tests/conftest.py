@@ -47,7 +47,7 @@ def plain_flex(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     from saccade.core.backends import flex, table
 
-    monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
+    monkeypatch.setattr(flex, "compiled_kernel", lambda device: flex_attention)
     monkeypatch.setattr(table["flex"], "failed", {})
     monkeypatch.setattr(table["flex"], "compiled", set())
     # uncompiled, it would trace itself at every call

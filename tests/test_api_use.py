@@ -15,6 +15,7 @@ from saccade.data.generated.phrasebook import phrasebook
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 from saccade.tasks.translation import attends
+from support import raises, tiny_recipe
 
 SIZES = {"train": 150, "dev": 12, "test": 12}
 RECIPE: dict[str, Any] = {
@@ -188,16 +189,20 @@ def test_other_blocks_and_stacks_are_trained_loaded_shown_and_aligned(
 
 
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
-    from saccade.files import held
+    from saccade.files import LOCK, held
+
+    recipe = api.recipes.recipe(tiny_recipe())
 
     with (
         held(tmp_path / "run"),
-        pytest.raises(SaccadeError, match="another process is training into"),
+        raises("run-folder-locked"),
         held(tmp_path / "run"),
     ):
         pass
     with held(tmp_path / "run"):
         pass
+    (tmp_path / "run" / LOCK).touch()  # left by a process that was killed
+    assert api.claim(tmp_path / "run", recipe, False) == recipe
 
 
 def test_batches_of_samples_draw_from_seeds_of_their_own() -> None:

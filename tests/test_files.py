@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ from saccade.files import (
     write_atomically,
     write_folder,
 )
-from support import error_of
+from support import error_of, raises
 
 # Every call by which the disk changes. A kill comes before one, after one, or in the middle of one.
 CALLS = (
@@ -458,10 +459,52 @@ def test_sha256_is_that_of_the_whole_file(tmp_path: Path) -> None:
     assert sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_files_are_written_where_folders_cannot_be_locked(
+def test_files_are_written_where_folders_cannot_be_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "fcntl", None)  # as on Windows
-    with files.held(tmp_path / "run"), files.held(tmp_path / "run"):
-        write_atomically(tmp_path / "run" / "a.txt", b"a")
+    monkeypatch.setattr(files, "WINDOWS", True)
+    made = calls_of(lambda: write_atomically(tmp_path / "run" / "a.txt", b"a"))
+    assert made == ["mkdir", "write_bytes", "replace"]
     assert (tmp_path / "run" / "a.txt").read_bytes() == b"a"
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from saccade.files import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_process_frees_its_lock(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        try:
+            with raises("run-folder-locked"), files.held(run):
+                pass
+        finally:
+            other.kill()
+        other.wait()
+        with files.held(run):
+            pass
+
+
+def test_a_lock_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "run" / files.LOCK).mkdir(parents=True)
+    with (
+        pytest.raises(SaccadeError, match=r"cannot write .*run: .*; choose another path$"),
+        files.held(tmp_path / "run"),
+    ):
+        pass
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(SaccadeError, match=r"cannot write .*file: .*; choose another path$"),
+        files.held(tmp_path / "file"),
+    ):
+        pass

@@ -113,7 +113,7 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(
     small = recipes.recipe({"model": {"family": "transformer", **TINY}}).model
     torch.manual_seed(3)
     plain = recipes.Builder(small).make(Seq2Seq, 9, 9)
-    monkeypatch.setattr(builder, "LARGE", 0)
+    monkeypatch.setattr(builder, "MAX_UNMEASURED_NUMBERS", 0)
     torch.manual_seed(3)
     counted = recipes.Builder(small).make(Seq2Seq, 9, 9)
     assert all(map(torch.equal, plain.parameters(), counted.parameters())), "counting draws nothing"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from saccade import Mechanism, MultiHeadAttention, attend, masks, record
-from saccade.core.attention import TORCH_WORDS
+from saccade.core.attention import TORCH_ARGUMENTS
 from saccade.errors import SaccadeError
 from support import error_of
 
@@ -47,7 +47,7 @@ def test_both_columns_of_a_row_are_equal(theirs: str, ours: str, names: dict[str
 
 def test_the_page_speaks_of_every_word_that_is_answered() -> None:
     assert len(ROWS) >= 18
-    for word in set(TORCH_WORDS) - {"embed_dim", "num_heads"}:
+    for word in set(TORCH_ARGUMENTS) - {"embed_dim", "num_heads"}:
         assert word in PAGE, word
 
 

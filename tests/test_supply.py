@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -18,32 +17,72 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 
 
-def lock_script() -> Any:
-    spec = importlib.util.spec_from_file_location("lock", ROOT / "scripts" / "lock.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+CUDA = (
+    "nvidia-",
+    "cuda-",
+    "triton",
+)  # PyTorch's own wheels for Linux need these, those for the CPU do not
+INSTALLER = {"pip", "setuptools"}
 
 
-def test_the_lock_has_a_hash_for_every_constraint_and_the_bill_agrees() -> None:
-    lock = lock_script()
-    versions = lock.pinned((ROOT / "constraints.txt").read_text())
-    entries = re.findall(
-        r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$",
-        (ROOT / "requirements.lock").read_text(),
-        re.M,
-    )
-    assert {name: version for name, version, _ in entries} == versions, "run `make lock`"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert json.loads((ROOT / "sbom.json").read_text()) == lock.bill(versions, project), (
-        "run `make lock`"
-    )
+def pinned(file: str) -> dict[str, str]:
+    """Name → version of the lines `name==version` of a constraints or lock file."""
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / file).read_text("utf-8"), re.M))
+
+
+def hashed(file: str) -> dict[str, set[str]]:
+    """Name → the hashes of a lock file; every entry has its version and at least one."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    entry = r"^([\w.-]+)==\S+(?: ;[^\\\n]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$"
+    found = {
+        name: set(re.findall(r"[0-9a-f]{64}", each)) for name, each in re.findall(entry, text, re.M)
+    }
+    assert found.keys() == pinned(file).keys()
+    return found
+
+
+def locked() -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+
+
+def bill() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "sbom.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_all_files_are_exported_from_one_lock() -> None:
+    versions = pinned("constraints.txt")
+    assert pinned("requirements.lock") == versions, "run `make lock`"
+    assert {one["name"]: one["version"] for one in bill()["components"]} == versions
+    for file in ("requirements.lock", "serve.lock"):
+        for name, hashes in hashed(file).items():
+            one = locked()[name]
+            files = [*one.get("wheels", ()), *([one["sdist"]] if "sdist" in one else ())]
+            assert hashes == {each["hash"].removeprefix("sha256:") for each in files}
+            assert pinned(file)[name] == one["version"]
+
+
+def test_the_lock_is_of_this_project_and_names_no_private_index() -> None:
+    ours = locked()["saccade-attention"]["metadata"]
+    asked = [*project()["dependencies"]]
+    for extra, lines in project()["optional-dependencies"].items():
+        asked += [f"{line} ; extra == '{extra}'" for line in lines]
+    spelled = lambda name, specifier, marker: (name, frozenset(specifier.split(",")), marker or "")
+    wanted = {
+        spelled(one.name.lower(), str(one.specifier), str(one.marker or "").replace('"', "'"))
+        for one in map(Requirement, asked)
+    }
+    assert wanted == {
+        spelled(one["name"], one.get("specifier", ""), one.get("marker"))
+        for one in ours["requires-dist"]
+    }, "run `make lock`"
+    hosts = set(re.findall(r"\w+://[^/\"]+", (ROOT / "uv.lock").read_text(encoding="utf-8")))
+    assert hosts == {"https://pypi.org", "https://files.pythonhosted.org"}
 
 
 def project() -> dict[str, Any]:
@@ -54,17 +93,13 @@ def project() -> dict[str, Any]:
 
 
 def installed(requirements: Iterable[str]) -> dict[str, str]:
-    """Name → version of these packages and of all that they need, as this environment has them; "" where one is not installed.
-    PyTorch's own wheels for Linux add CUDA's libraries, which are not part of `make setup` on every machine."""
-    normal = lock_script().normal
+    """Name → version of these packages and of all that they need, as this environment has them; "" where one is not installed."""
     found: dict[str, str] = {}
     seen, todo = set(), [(Requirement(one), "") for one in requirements]
     while todo:
         one, extra = todo.pop()
-        name = normal(one.name)
-        if (one.marker and not one.marker.evaluate({"extra": extra})) or name.startswith(
-            ("nvidia-", "cuda-", "triton")
-        ):
+        name = canonicalize_name(one.name)
+        if (one.marker and not one.marker.evaluate({"extra": extra})) or name.startswith(CUDA):
             continue
         try:
             at_hand = importlib.metadata.distribution(one.name)
@@ -79,38 +114,25 @@ def installed(requirements: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def test_everything_that_make_setup_installs_is_pinned_with_hashes_and_listed() -> None:
-    lock = lock_script()
+def test_everything_that_make_setup_installs_is_pinned() -> None:
     needed = installed([*project()["dependencies"], *project()["optional-dependencies"]["dev"]])
     assert {"torch", "starlette", "tensorboard", "grpcio"} <= set(needed)
-    bill = json.loads((ROOT / "sbom.json").read_text(encoding="utf-8"))["components"]
-    for versions in (
-        lock.pinned((ROOT / "constraints.txt").read_text(encoding="utf-8")),
-        lock.pinned((ROOT / "requirements.lock").read_text(encoding="utf-8")),
-        {one["name"]: one["version"] for one in bill},
-    ):
-        assert {name: versions.get(name) for name in needed} == {
-            name: version or versions[name] for name, version in needed.items()
-        }
-        assert set(versions) - set(needed) <= {*lock.INSTALLER, "exceptiongroup", "tomli"}, (
-            "a pin that nothing needs"
-        )
+    versions = pinned("constraints.txt")
+    assert {name: versions.get(name) for name in needed} == {
+        name: version or versions[name] for name, version in needed.items()
+    }
+    surplus = set(versions) - set(needed) - INSTALLER
+    assert {name for name in surplus if not name.startswith(CUDA)} == set(), (
+        "a pin that nothing needs"
+    )
 
 
 def test_the_container_installs_pinned_versions_alone() -> None:
-    lock = lock_script()
-    versions = lock.pinned((ROOT / "serve.lock").read_text(encoding="utf-8"))
+    versions, pins = pinned("serve.lock"), pinned("constraints.txt")
     needed = installed([*project()["dependencies"], *project()["optional-dependencies"]["serve"]])
-    assert set(needed) | set(lock.INSTALLER) <= set(versions)
-    pins = lock.pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    cuda = {name for name in versions if name.startswith(("nvidia-", "cuda-", "triton"))}
-    assert {name: pins.get(name) for name in set(versions) - cuda} == {
-        name: versions[name] for name in set(versions) - cuda
-    }
-    entries = (ROOT / "serve.lock").read_text(encoding="utf-8").split("\n\n")[-1]
-    assert len(re.findall(r"^\S+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", entries, re.M)) == len(
-        versions
-    )
+    assert set(needed) | INSTALLER <= set(versions)
+    assert versions.items() <= pins.items()
+    assert any(name.startswith(CUDA) for name in versions), "PyTorch for Linux needs its libraries"
 
 
 OTHERS = re.compile(
@@ -172,14 +194,22 @@ def test_no_page_or_error_names_a_distribution_that_is_not_ours() -> None:
             assert name in extras, f"{path} names the extra {name}"
 
 
-def test_every_direct_dependency_is_in_the_bill() -> None:
-    components = {
-        one["name"]
-        for one in json.loads((ROOT / "sbom.json").read_text())["components"]
-        if one["scope"] == "required"
+def test_the_bill_has_every_direct_dependency_and_what_each_needs() -> None:
+    direct = {re.split("[<>=]", one)[0] for one in project()["dependencies"]}
+    found = bill()
+    required = {one["name"] for one in found["components"] if one["scope"] == "required"}
+    assert required == direct
+    needs = {
+        row["ref"].partition("@")[0]: {one.partition("@")[0] for one in row.get("dependsOn", ())}
+        for row in found["dependencies"]
     }
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert components == {re.split("[<>=]", one)[0] for one in project["dependencies"]}
+    assert direct <= needs["saccade-attention"]
+    assert {"filelock", "sympy"} <= needs["torch"]
+    itself = found["metadata"]["component"]
+    assert (itself["name"], itself["version"]) == (project()["name"], project()["version"])
+    assert {row["ref"] for row in found["dependencies"]} == {
+        one["bom-ref"] for one in [itself, *found["components"]]
+    }
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from .config.recipes import Recipe
 from .config.upgrade import VERSION
 from .decoding import Ensemble, searcher
 from .errors import SaccadeError, with_article
-from .files import MANIFEST, held, is_temporary, tidy, write_atomically, write_once
+from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, write_once
 from .recipe import LIMITS
 from .system import run_report
 from .system.attention_sites import blind_sites
@@ -34,11 +34,11 @@ from .tasks.language import LanguageModelling
 from .tasks.translation import Translation
 from .training.checkpoints import Progress, RunFolder, model_content
 from .training.cost import summary
-from .training.distributed import Shared, check_shared, together
+from .training.distributed import SharedError, check_shared, join_ranks
 from .training.loop import Training, Watcher
-from .training.parameters import buffers, learned, mean_parameters, set_parameters
+from .training.parameters import buffers, mean_parameters, model_tensors, set_parameters
 from .training.run_plan import plan, use_threads
-from .training.run_printer import Lines, audience
+from .training.run_printer import RunPrinter, reader_stream
 from .training.signals import Stopped
 from .training.work import Work
 
@@ -90,12 +90,12 @@ def fit(
     given = recipe if isinstance(recipe, Recipe) else recipes.recipe(recipe)
     path = Path(out)
     heard = watcher or (
-        Lines(path.name, partial(print, file=there, flush=True))
-        if (there := audience())
+        RunPrinter(path.name, partial(print, file=there, flush=True))
+        if (there := reader_stream())
         else Watcher()
     )
     train_first(given, path, resume, heard)
-    with together(recipes.device(given.device)) as ranks:
+    with join_ranks(recipes.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         claimed = ranks.lead(lambda: claim(path, given, resume).to_dict())
         made = recipes.recipe(claimed)
@@ -104,7 +104,7 @@ def fit(
         with ranks.led(held(path)):
             # looked at again: while the data was read, another process may have begun a run here, or even finished it
             if ranks.lead(lambda: claim(path, given, resume).to_dict()) != claimed:
-                raise Shared(
+                raise SharedError(
                     f"another process has begun a run in {path} meanwhile; give the same command again to continue it"
                 )
             ranks.lead(lambda: tidy(path))
@@ -214,7 +214,9 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
             raise SaccadeError(
                 f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
             )
-    elif os.path.isdir(path) and not all(map(is_temporary, path.iterdir())):
+    elif os.path.isdir(path) and not all(
+        one.name == LOCK or is_temporary(one) for one in path.iterdir()
+    ):
         raise SaccadeError(
             f"{path} contains other files and no run; choose an empty or new folder with out=…"
         )
@@ -274,7 +276,7 @@ def average(folders: Sequence[str | Path], out: str | Path) -> System:
             )
     set_parameters(
         first.model,
-        mean_parameters([learned(system.model) for system in systems], buffers(first.model)),
+        mean_parameters([model_tensors(system.model) for system in systems], buffers(first.model)),
     )
-    write_once(Path(out), *model_content(model_files(first), learned(first.model)))
+    write_once(Path(out), *model_content(model_files(first), model_tensors(first.model)))
     return load(out)

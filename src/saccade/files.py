@@ -15,11 +15,7 @@ from typing import TypeVar
 
 from .errors import SaccadeError
 
-try:
-    import fcntl
-except ImportError:  # Windows, where two processes that train into one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
-
+WINDOWS = os.name == "nt"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BLOCK = 4096  # bytes: what a new folder takes at least
 
@@ -58,28 +54,30 @@ def report_disk(
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Within the `with`, no other process holds the folder; the lock ends with the process, however it ends."""
+    """Lock a folder against other processes within the `with`; the lock ends with the process, even a killed one."""
+    from filelock import FileLock, Timeout  # with asyncio, which takes a while to load
+
+    lock = FileLock(folder / LOCK)
     with report_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield
-        return
-    with report_disk(folder):
-        handle = os.open(folder, os.O_RDONLY)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise SaccadeError(
+                f"another process is training into {folder}; wait for it, or choose another out=…",
+                code="run-folder-locked",
+            ) from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    except BlockingIOError:
-        raise SaccadeError(
-            f"another process is training into {folder}; wait for it, or choose another out=…"
-        ) from None
     finally:
-        os.close(handle)
+        with suppress(OSError):  # gone with the folder, or on Windows, where an open file stays
+            os.unlink(folder / LOCK)
+        lock.release()
 
 
 def sync(path: Path) -> None:
-    """Asks the disk to store a file's content or a folder's list of names; Windows cannot be asked so."""
-    if fcntl is None:
+    """Ask the disk to store a file's content or a folder's list of names; Windows cannot open a folder."""
+    if WINDOWS:
         return
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -95,6 +93,7 @@ def weight(folder: Path) -> int:
 
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
+LOCK = ".lock"
 MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
 # what `write_atomically` writes first, with the number of its process
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")

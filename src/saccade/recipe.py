@@ -12,27 +12,16 @@ from typing import Any
 import torch
 
 from .errors import SaccadeError
+from .registry import Table
 from .settings import number, one_of, setting
 
 # of a surrogate pair: no file's name, and nothing that can be printed
 HALF = re.compile("[\ud800-\udfff]")
 # of a recipe; a few lines of YAML with aliases can mean billions
 MOST_VALUES, DEEPEST = (100_000, 20)
-PAIRS, LANGUAGE, HIDING = (
-    ("translation", "text-to-text"),
-    ("language-modelling",),
-    ("masked", "permutation", "denoising"),
-)
-GENERATING = (*PAIRS, "captioning", "open-questions")
-WORDLESS = ("image-classification", "autoencoding")  # tasks that read and write no text
 MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no words
-MADE = ("autoencoding",)  # tasks whose answers are pictures
-SQUEEZED = (*MADE, "text-autoencoding")
-TASKS = (
-    "`translation`, `text-to-text`, `language-modelling`, `tagging`, `classification`, `captioning`, `questions`, "
-    "`open-questions`, `node-classification`, `image-classification`, `autoencoding` or `text-autoencoding`"
-)
-PICTURES = ("captioning", "questions", "open-questions", "image-classification", "autoencoding")
+# filled by `saccade.tasks`; each task names the settings that it has
+tasks: Table[type[Any]] = Table("tasks", "task")
 TOKENIZERS = (
     "auto",
     "13a",
@@ -71,10 +60,6 @@ def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
     return {"when": (what, test)}
 
 
-def for_tasks(*tasks: str) -> dict[str, Any]:
-    return when(f"task={' or '.join(tasks)}", lambda recipe: recipe.task in tasks)
-
-
 def for_objectives(*names: str) -> dict[str, Any]:
     return when(
         f"language.objective={' or '.join(names)}",
@@ -93,39 +78,18 @@ def for_corpus(name: str, more: str = "") -> Any:
 
 
 FRESH = when("a recipe without start_from", lambda r: not r.start_from)
-WITH_TEXT = when(
-    "a task with texts", lambda r: r.task not in WORDLESS and r.model.get("family") != MESHES
-)
+WITH_TEXT = when("a task with texts", lambda r: r.kind.has_text and r.model.get("family") != MESHES)
 FRESH_WORDS = when(
     "vocabulary.kind=words, without start_from",
     lambda r: r.vocabulary.kind == "words" and not r.start_from,
 )
-FRESH_PAIRS = when(
-    "task=translation or text-to-text, without start_from",
-    lambda r: r.task in PAIRS and not r.start_from,
-)
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
-TRANSLATION = for_tasks("translation")
-LENGTHS = when(
-    "examples of several lengths, so no language model or picture",
-    lambda r: r.task not in (*LANGUAGE, *WORDLESS),
-)
-ANSWERS = when("a task whose answers are labels or words", lambda r: r.task not in MADE)
-READ_TWICE = when(
-    "labels, tags or words, and no language model", lambda r: r.task not in (*LANGUAGE, *MADE)
-)
-FOR_PAIRS = for_tasks(*PAIRS)
-FROM_TEXT = when(
-    "task=text-to-text and files of plain text",
-    lambda r: r.task == "text-to-text" and not r.data.named,
-)
-FOR_PICTURES, FOR_TEXTS = for_tasks(*MADE), for_tasks("text-autoencoding")
-REWARDED = when("a training.reward", lambda r: r.task in PAIRS and r.training.reward != "none")
+# a setting that only the tasks have which name it in `settings`
+OWNED: dict[str, Any] = {"owned": True}
+FROM_TEXT = when("files of plain text", lambda r: not r.data.named)
+REWARDED = when("a training.reward", lambda r: r.training.reward != "none")
 ADAM = when("training.optimizer=adamw or adam", lambda r: r.training.optimizer != "sgd")
-OTHER_WATCH = when(
-    f"task={' or '.join(GENERATING)}, and another training.watch than bleu",
-    lambda r: r.task in GENERATING and r.training.watch != "bleu",
-)
+OTHER_WATCH = when("another training.watch than bleu", lambda r: r.training.watch != "bleu")
 
 
 @dataclass(frozen=True)
@@ -153,26 +117,24 @@ class DataRecipe:
         0,
         10**6,
         "skip training examples with more tokens on a side; 0: what a batch holds",
-        **LENGTHS,
+        **OWNED,
     )
     max_ratio: float = number(
         9.0,
         0.0,
         1000.0,
         "skip pairs with one side more than so many times as long; 0: none",
-        **TRANSLATION,
+        **OWNED,
     )
-    tokenize: str = one_of(TOKENIZERS, TOKENIZE, **for_tasks(*PAIRS))
-    swap: bool = setting(False, "swap source and target", **for_tasks(*PAIRS))
-    column: str = one_of(
-        ("upos", "xpos"), "the CoNLL-U column that a tagger learns", **for_tasks("tagging")
-    )
-    pairs: str = one_of(("given", "headings", "turns"), MAKING, **FROM_TEXT)
-    metrics: str = setting("", METRICS, **for_tasks("text-to-text"))
+    tokenize: str = one_of(TOKENIZERS, TOKENIZE, **OWNED)
+    swap: bool = setting(False, "swap source and target", **OWNED)
+    column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **OWNED)
+    pairs: str = one_of(("given", "headings", "turns"), MAKING, **OWNED, **FROM_TEXT)
+    metrics: str = setting("", METRICS, **OWNED)
     documents: str = one_of(
         ("file", "line", "blank"),
         "what separates the documents of plain text",
-        **for_tasks(*LANGUAGE),
+        **OWNED,
     )
     phrasebook: dict[str, Any] = for_corpus("phrasebook")
     dates: dict[str, Any] = for_corpus("dates")
@@ -185,18 +147,16 @@ class DataRecipe:
     graphs: dict[str, Any] = for_corpus("graphs")
     karate: dict[str, Any] = for_corpus("karate")
     surfaces: dict[str, Any] = for_corpus("surfaces")
-    images: str = setting("", IMAGES, **for_tasks(*PICTURES))
+    images: str = setting("", IMAGES, **OWNED)
     image_size: int = number(
         0,
         0,
         1024,
         "height and width in pixels that images are resized to; 0: those of the first one, at most 1024",
-        **for_tasks(*PICTURES),
+        **OWNED,
     )
-    rotate_test: int = number(0, 0, 180, ROTATE, **for_tasks("image-classification"))
-    augment: dict[str, Any] = field(
-        default_factory=dict, metadata={"what": AUGMENT, **for_tasks(*PICTURES)}
-    )
+    rotate_test: int = number(0, 0, 180, ROTATE, **OWNED)
+    augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **OWNED})
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -232,7 +192,7 @@ class VocabularyRecipe:
     split: str = one_of(("space", "punctuation"), "where words end", **FRESH_WORDS)
     lowercase: bool = setting(False, "lowercase the text", **FRESH)
     min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out", **FRESH)
-    joint: bool = setting(False, "one vocabulary for both sides of pairs", **FRESH_PAIRS)
+    joint: bool = setting(False, "one vocabulary for both sides of pairs", **OWNED, **FRESH)
 
 
 @dataclass(frozen=True)
@@ -250,7 +210,11 @@ class LanguageRecipe:
         **for_objectives("causal", "permutation"),
     )
     share: float = number(
-        0.15, 0.01, 0.9, "which share of the tokens is hidden", **for_objectives(*HIDING)
+        0.15,
+        0.01,
+        0.9,
+        "which share of the tokens is hidden",
+        **for_objectives("masked", "permutation", "denoising"),
     )
     span: float = number(
         3.0, 1.0, 100.0, "mean length of the spans that are cut out", **for_objectives("denoising")
@@ -267,28 +231,28 @@ class AutoencodingRecipe:
         1,
         4096,
         "channels of the decoder's last stage; each stage before has twice as many",
-        **FOR_PICTURES,
+        **OWNED,
     )
     noise: float = number(
         0.0,
         0.0,
         10.0,
         "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture",
-        **FOR_PICTURES,
+        **OWNED,
     )
     drop: float = number(
         0.0,
         0.0,
         0.9,
         "share of the words that are missing in what is read; learned is the whole text",
-        **FOR_TEXTS,
+        **OWNED,
     )
     shuffle: int = number(
         0,
         0,
         1000,
         "positions that a word of what is read may be away from its own; learned is the text in order",
-        **FOR_TEXTS,
+        **OWNED,
     )
 
 
@@ -304,7 +268,7 @@ class TrainingRecipe:
         0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit"
     )
     tokens: int = number(4096, 0, 10**8, TOKENS)
-    round_to: int = number(0, 0, 1024, ROUND_TO, **LENGTHS)
+    round_to: int = number(0, 0, 1024, ROUND_TO, **OWNED)
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
     schedule: str = setting(
         "inverse-sqrt",
@@ -320,13 +284,13 @@ class TrainingRecipe:
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW and Adam", **ADAM)
     clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
-    smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **ANSWERS)
-    agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **READ_TWICE)
-    doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **for_tasks(*GENERATING))
+    smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **OWNED)
+    agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **OWNED)
+    doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **OWNED)
     reward: str = one_of(
         ("none", "gleu"),
         "`gleu`: outputs are drawn and learn by their reward (GNMT's fine-tuning, after `start_from`)",
-        **FOR_PAIRS,
+        **OWNED,
     )
     reward_samples: int = number(
         15,
@@ -336,7 +300,11 @@ class TrainingRecipe:
         **REWARDED,
     )
     reward_likelihood: float = number(
-        0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED
+        0.017,
+        0.0,
+        1000.0,
+        "weight α of the references' likelihood beside the reward",
+        **REWARDED,
     )
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
     compile: bool | None = setting(None, COMPILE)
@@ -375,7 +343,9 @@ class TrainingRecipe:
     tensorboard: bool = setting(
         False, "write event files for TensorBoard into RUN/tensorboard (the extra `tensorboard`)"
     )
-    dev_bleu: bool = setting(False, "compute greedy BLEU on the dev set too", **OTHER_WATCH)
+    dev_bleu: bool = setting(
+        False, "compute greedy BLEU on the dev set too", **OWNED, **OTHER_WATCH
+    )
 
     @property
     def autocast(self) -> torch.dtype | None:
@@ -387,7 +357,7 @@ class TrainingRecipe:
 class Recipe:
     """A whole training run: only what differs from these defaults is written in a recipe file."""
 
-    task: str = setting("translation", TASKS)
+    task: str = setting("translation", "what is learned", names=tasks)
     start_from: str = setting(
         "",
         "a model folder whose vocabulary and encoder or decoder to begin with, or a recipe that is trained first",
@@ -396,12 +366,15 @@ class Recipe:
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `mps` (Macs; never chosen by `auto`)")
     data: DataRecipe = field(default_factory=DataRecipe)
     vocabulary: VocabularyRecipe = field(default_factory=VocabularyRecipe, metadata=WITH_TEXT)
-    language: LanguageRecipe = field(default_factory=LanguageRecipe, metadata=for_tasks(*LANGUAGE))
-    autoencoding: AutoencodingRecipe = field(
-        default_factory=AutoencodingRecipe, metadata=for_tasks(*SQUEEZED)
-    )
+    language: LanguageRecipe = field(default_factory=LanguageRecipe, metadata=OWNED)
+    autoencoding: AutoencodingRecipe = field(default_factory=AutoencodingRecipe, metadata=OWNED)
     model: dict[str, Any] = field(default_factory=dict)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
+
+    @property
+    def kind(self) -> type[Any]:
+        """The class of the task."""
+        return tasks[self.task]
 
     def to_dict(self) -> dict[str, Any]:
         """Complete: every default written out, and no key that has no effect."""
@@ -415,14 +388,30 @@ class Recipe:
 def without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
     """The keys (`data.column`, `language`) that have no effect in a recipe, and what they are for."""
     for f in dataclasses.fields(recipe):
-        what, test = f.metadata.get("when", ("", lambda _: True))
-        if not test(recipe):
-            yield f.name, what
+        if missing := unmet(recipe, f.name, f.metadata):
+            yield f.name, missing
         elif dataclasses.is_dataclass(section := getattr(recipe, f.name)):
             for inner in dataclasses.fields(section):
-                what, test = inner.metadata.get("when", ("", lambda _: True))
-                if not test(recipe):
-                    yield f"{f.name}.{inner.name}", what
+                if missing := unmet(recipe, path := f"{f.name}.{inner.name}", inner.metadata):
+                    yield path, missing
+
+
+def conditions(path: str, rules: Mapping[str, Any]) -> str:
+    """What a key has an effect for: the tasks that have it, and what else it needs; empty where it always has one."""
+    what = rules.get("when", ("",))[0]
+    if "owned" in rules:
+        names = [one.name for one in tasks if path in one.make.settings]
+        others = [name for name in tasks.names() if name not in names]
+        most = len(names) > len(others)
+        owners = f"{'any task but ' if most else 'task='}{' or '.join(others if most else names)}"
+        what = f"{owners}, and {what}" if what else owners
+    return what
+
+
+def unmet(recipe: Recipe, path: str, rules: Mapping[str, Any]) -> str:
+    """The conditions of a key that has no effect in a recipe; empty where it has one."""
+    has = "owned" not in rules or path in recipe.kind.settings
+    return "" if has and rules.get("when", ("", bool))[1](recipe) else conditions(path, rules)
 
 
 def plain(values: Any, what: str = "the recipe") -> Any:

@@ -199,7 +199,9 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             for bound in (allowed.low, allowed.high)
         )
         raise SaccadeError(f"{path} is {value}; it must lie between {low} and {high}")
-    names = rules.get("names")
+    names = rules.get("names", ())
+    if isinstance(names, Table):  # a slot that is filled later than the settings are declared
+        names = names.names()
     if names and value not in names:
         raise SaccadeError(f"{path} is '{value}'{did_you_mean(value, names)}")
     return value

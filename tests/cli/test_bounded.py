@@ -197,12 +197,12 @@ def test_attention_in_parts_is_the_same(
     system, text = api.load(shelf / "labels"), "a good film " * 10
     before = system.classify(text)
     calls = []
-    real = query_chunks.in_parts
+    real = query_chunks.attend_in_chunks
     monkeypatch.setattr(
-        "saccade.core.attention.in_parts", lambda *given: calls.append(1) or real(*given)
+        "saccade.core.attention.attend_in_chunks", lambda *given: calls.append(1) or real(*given)
     )
-    monkeypatch.setattr(query_chunks, "HUGE", 10)
-    monkeypatch.setattr(query_chunks, "PART", 100)
+    monkeypatch.setattr(query_chunks, "MAX_UNCHUNKED_NUMBERS", 10)
+    monkeypatch.setattr(query_chunks, "CHUNK_NUMBERS", 100)
     after = system.classify(text)
     assert calls
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
@@ -222,13 +222,13 @@ def test_values_of_parameters_that_are_no_numbers_are_refused(models: Path, tmp_
 def test_settings_of_a_larger_model_than_is_stored_are_refused_before_anything_is_made() -> None:
     from torch import nn
 
-    from saccade.models.builder import bounded
+    from saccade.models.builder import limit_size
 
-    with bounded(100, 10):
+    with limit_size(100, 10):
         nn.Linear(9, 10)
     with (
         pytest.raises(SaccadeError, match="its settings describe a larger model"),
-        bounded(100, 10),
+        limit_size(100, 10),
     ):
         nn.Linear(100, 100)
     nn.Linear(11, 11)

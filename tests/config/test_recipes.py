@@ -206,7 +206,7 @@ def test_what_is_built_per_batch_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({**TAGS, "training": {"dev_bleu": True}}, "training.dev_bleu has no effect here: it is for task=translation"),
+        ({**TAGS, "training": {"dev_bleu": True}}, "training.dev_bleu has no effect here: it is for task=captioning or open-questions"),
         ({**TAGS, "language": {"block": 64}}, "language has no effect here: it is for task=language-modelling"),
         ({"model": TINY, "data": {"column": "xpos"}}, "data.column has no effect here: it is for task=tagging"),
         ({"model": TINY, "data": {"dev": "a.tsv", "held_out": 0.1}}, "data.held_out has no effect here: it is for a recipe without"),
@@ -214,7 +214,7 @@ def test_what_is_built_per_batch_is_refused(name: str) -> None:
         ({"model": TINY, "vocabulary": {"split": "punctuation"}}, "vocabulary.split has no effect here: it is for vocabulary.kind"),
         ({"model": TINY, "start_from": "x", "vocabulary": {"size": 99}}, "vocabulary.size has no effect here: it is for a recipe"),
         ({**STREAM, "language": {"span": 2.0}}, "language.span has no effect here: it is for language.objective=denoising"),
-        ({**STREAM, "training": {"round_to": 8}}, "training.round_to has no effect here: it is for examples of several lengths"),
+        ({**STREAM, "training": {"round_to": 8}}, "training.round_to has no effect here: it is for any task but autoencoding"),
         ({"model": {"family": "bahdanau", "position": "rotary"}}, "no setting named 'model.position' for bahdanau"),
         ({"model": {**TINY, "pool": "mean"}}, "model.pool has no effect on this transformer"),
         ({**STREAM, "model": {"family": "transformer-decoder", "shared": True}}, "model.shared has no effect on this transformer-d"),

@@ -21,7 +21,7 @@ from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 from saccade.models import table as families
-from saccade.recipe import WORDLESS, Recipe
+from saccade.recipe import Recipe, tasks
 from saccade.registry import Table
 from saccade.settings import Choice, Range, rules_of
 from saccade.training.checkpoints import Progress, RunFolder
@@ -137,11 +137,11 @@ def small(path: Path) -> dict[str, Any]:
         "round_to": 1,
         "warmup": 2,
     }
-    if made["task"] in ("language-modelling", *WORDLESS):
+    if "training.round_to" not in tasks[made["task"]].settings:
         del made["training"]["round_to"]
     if made["model"]["family"] == "mesh-network":
         made["training"]["tokens"] = 400  # a mesh has 162 vertices
-    if made["task"] in WORDLESS:
+    if not tasks[made["task"]].has_text:
         made["training"]["tokens"] = 4
         made["data"]["augment"] = {}
     if "autoencoding" in made:
@@ -414,7 +414,7 @@ def test_another_value_of_any_key_changes_something(path: Path, tmp_path: Path) 
             continue
         telling = (
             [3]
-            if key == "training.tokens" and base["task"] in WORDLESS
+            if key == "training.tokens" and not tasks[base["task"]].has_text
             else [TELLING[key]]
             if key in TELLING
             else values

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.core import auxiliary_losses
-from saccade.core.auxiliary_losses import collect, leave
+from saccade.core.auxiliary_losses import add_loss, collect
 from saccade.layers.feedforward import Experts
 
 
@@ -24,7 +24,7 @@ class Leaves(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.linear(x)
         cost = y.square().mean((1, 2)) if self.per_row else y.square().mean()
-        return leave(y, self.name, cost)
+        return add_loss(y, self.name, cost)
 
 
 X = torch.randn(2, 4, 3)
@@ -40,13 +40,13 @@ def nothing_open() -> Iterator[None]:
 
 def test_while_nobody_collects_nothing_is_left_and_nothing_is_changed() -> None:
     x, cost = torch.randn(2, requires_grad=True), torch.ones((), requires_grad=True)
-    assert leave(x, "cost", cost) is x
+    assert add_loss(x, "cost", cost) is x
 
 
 def test_costs_are_collected_by_name_in_order() -> None:
     with collect() as left:
-        x = leave(X, "first", torch.tensor(2.0))
-        x = leave(x, "second", torch.tensor([1.0, 3.0]))
+        x = add_loss(X, "first", torch.tensor(2.0))
+        x = add_loss(x, "second", torch.tensor([1.0, 3.0]))
     assert torch.equal(x, X)
     assert [(name, cost.tolist()) for name, cost in left.costs] == [
         ("first", 2.0),
@@ -61,7 +61,7 @@ def test_costs_of_another_thread_are_not_collected() -> None:
         with collect() as left:
             both_inside.wait()
             for number in (1.0, 2.0):
-                leave(X, name, torch.tensor(number))
+                add_loss(X, name, torch.tensor(number))
                 both_inside.wait()
         kept[name] = [(kind, cost.item()) for kind, cost in left.costs]
 
@@ -73,7 +73,7 @@ def test_costs_of_another_thread_are_not_collected() -> None:
     assert kept == {name: [(name, 1.0), (name, 2.0)] for name in ("first", "second")}
     with collect() as left:
         alone = threading.Thread(
-            target=lambda: leave(X, "of a thread that collects nothing", torch.tensor(3.0))
+            target=lambda: add_loss(X, "of a thread that collects nothing", torch.tensor(3.0))
         )
         alone.start()
         alone.join(60)
@@ -99,12 +99,12 @@ def test_experts_collect_in_one_graph() -> None:
 def test_the_total_by_hand() -> None:
     tokens = torch.tensor([5, 2])
     with collect() as left:
-        leave(X, "of the batch", torch.tensor(0.5))
-        leave(X, "of each row", torch.tensor([1.0, 10.0]))
+        add_loss(X, "of the batch", torch.tensor(0.5))
+        add_loss(X, "of each row", torch.tensor([1.0, 10.0]))
     assert left.total(tokens).item() == pytest.approx(0.5 * 7 + 1.0 * 5 + 10.0 * 2)
     with collect() as twice:  # R-Drop: the batch is in the pass twice
-        leave(X, "of the batch", torch.tensor(0.5))
-        leave(X, "of each row", torch.tensor([1.0, 10.0, 3.0, 20.0]))
+        add_loss(X, "of the batch", torch.tensor(0.5))
+        add_loss(X, "of each row", torch.tensor([1.0, 10.0, 3.0, 20.0]))
     assert twice.total(tokens, repeats=2).item() == pytest.approx(
         0.5 * 7 + (1.0 * 5 + 10.0 * 2 + 3.0 * 5 + 20.0 * 2) / 2
     )
@@ -139,16 +139,16 @@ def test_one_of_the_two_gradients_may_be_missing(only: str) -> None:
 
 def test_a_cost_is_kept_in_float32_and_the_output_as_it_is() -> None:
     with collect() as left:
-        y = leave(X.bfloat16(), "cost", torch.ones((), dtype=torch.bfloat16))
+        y = add_loss(X.bfloat16(), "cost", torch.ones((), dtype=torch.bfloat16))
     assert (y.dtype, left.costs[0][1].dtype) == (torch.bfloat16, torch.float32)
 
 
 def test_an_inner_collection_takes_what_is_left_within_it() -> None:
     with collect() as outer:
-        leave(X, "before", torch.tensor(1.0))
+        add_loss(X, "before", torch.tensor(1.0))
         with collect() as inner:
-            leave(X, "within", torch.tensor(2.0))
-        leave(X, "after", torch.tensor(3.0))
+            add_loss(X, "within", torch.tensor(2.0))
+        add_loss(X, "after", torch.tensor(3.0))
     assert [name for name, _ in outer.costs] == ["before", "after"]
     assert [name for name, _ in inner.costs] == ["within"]
 
@@ -156,11 +156,11 @@ def test_an_inner_collection_takes_what_is_left_within_it() -> None:
 def test_an_error_ends_its_own_collection_alone() -> None:
     with collect() as outer:
         with pytest.raises(ZeroDivisionError), collect() as inner:
-            _ = leave(X, "within", torch.tensor(2.0)) is None or 1 / 0
-        leave(X, "after", torch.tensor(3.0))
+            _ = add_loss(X, "within", torch.tensor(2.0)) is None or 1 / 0
+        add_loss(X, "after", torch.tensor(3.0))
     assert [name for name, _ in outer.costs] == ["after"]
     assert [name for name, _ in inner.costs] == ["within"]
-    assert leave(X, "nobody", torch.tensor(1.0)) is X
+    assert add_loss(X, "nobody", torch.tensor(1.0)) is X
 
 
 def test_without_gradients_costs_are_numbers() -> None:

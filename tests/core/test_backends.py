@@ -24,7 +24,7 @@ from saccade.core import (
     which_backend,
 )
 from saccade.core import weights as core_weights
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.backends import flex
 from saccade.core.backends.call import CannotCompile
 from saccade.core.masks import Mask
@@ -96,10 +96,10 @@ def test_flex_refuses_what_its_kernels_cannot_do() -> None:
 
 
 def test_eager_refuses_nothing_and_the_lowest_rank_is_taken() -> None:
-    call = pose(*tensors(3, 5), Mechanism(normalize=normalizers.Relu()), None, None, 0.0)
+    call = build_call(*tensors(3, 5), Mechanism(normalize=normalizers.Relu()), None, None, 0.0)
     assert backends.eager.Eager().refuses(call) is None
     assert backends.choose(call) is backends.table["eager"]
-    call = pose(*tensors(3, 5), None, masks.causal(), None, 0.0)
+    call = build_call(*tensors(3, 5), None, masks.causal(), None, 0.0)
     assert backends.choose(call) is backends.table["sdpa"], (
         "measured: twice as fast as eager on a CPU, also with a dense mask"
     )
@@ -107,7 +107,7 @@ def test_eager_refuses_nothing_and_the_lowest_rank_is_taken() -> None:
 
 @pytest.mark.parametrize(("keys", "chosen"), [(17, "linear"), (16, "eager")])
 def test_linear_attention_is_taken_where_it_saves_something(keys: int, chosen: str) -> None:
-    call = pose(*tensors(keys, keys), KERNEL, None, None, 0.0)
+    call = build_call(*tensors(keys, keys), KERNEL, None, None, 0.0)
     assert backends.choose(call) is backends.table[chosen]
 
 
@@ -163,7 +163,7 @@ def test_scores_that_float16_cannot_hold_are_those_of_float32(name: str, mask: M
         or float((q.float() @ k.float().mT).abs().max()) > 2 * 65504
     )
     for backend in backends.table.names():
-        if backends.table[backend].refuses(pose(q, k, v, mechanism, mask, None, 0.0)) is None:
+        if backends.table[backend].refuses(build_call(q, k, v, mechanism, mask, None, 0.0)) is None:
             found = attend(q, k, v, mechanism, mask, backend=backend)
             assert found.dtype == torch.float16
             torch.testing.assert_close(
@@ -199,7 +199,7 @@ def test_what_a_part_overrides_is_seen_while_a_function_is_compiled(
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         reasons.append(
-            backends.sdpa.backend.refuses(pose(q, k, v, mechanism, masks.causal(), None, 0.0))
+            backends.sdpa.backend.refuses(build_call(q, k, v, mechanism, masks.causal(), None, 0.0))
         )
         return q
 
@@ -412,13 +412,13 @@ BLOCK_MASKS = {
 }
 
 
-@pytest.mark.parametrize("at_once", [1, flex.AT_ONCE])
+@pytest.mark.parametrize("at_once", [1, flex.MAX_CHUNK_PAIRS])
 @pytest.mark.parametrize("name", BLOCK_MASKS)
 def test_the_blocks_of_a_mask_are_those_that_pytorch_finds_among_all_pairs(
     name: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mask, queries, keys = BLOCK_MASKS[name]
-    monkeypatch.setattr(flex, "AT_ONCE", at_once)
+    monkeypatch.setattr(flex, "MAX_CHUNK_PAIRS", at_once)
     made = flex.block_mask(mask, (2, 2, queries, keys), torch.device("cpu"))
     theirs = create_block_mask(
         lambda b, h, i, j: mask(b, h, i + keys - queries, j), 2, 2, queries, keys, device="cpu"
@@ -497,7 +497,7 @@ def fails(*args: object, **options: object) -> Tensor:
 @pytest.fixture
 def broken_flex(plain_flex: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """FlexAttention is the best backend, and its kernel does not compile."""
-    monkeypatch.setattr(flex, "compiled", lambda device: fails)
+    monkeypatch.setattr(flex, "compiled_kernel", lambda device: fails)
     monkeypatch.setattr(flex.Flex, "rank", lambda self, call: 1)
     monkeypatch.setattr(backends, "_chosen", {})
 
@@ -540,7 +540,9 @@ def test_a_kernel_that_does_not_compile_is_refused_when_named(
             match=f"backend 'flex' refuses: {re.escape(WHY)}; leave `backend` out to let one be",
         ):
             attend(q, k, v, backend="flex")
-    monkeypatch.setattr(flex, "compiled", lambda device: lambda *args, **options: torch.zeros(()))
+    monkeypatch.setattr(
+        flex, "compiled_kernel", lambda device: lambda *args, **options: torch.zeros(())
+    )
     assert attend(q, k[:, :, :4], v[:, :, :4], backend="flex").shape == (), (
         "other sizes are not held responsible"
     )
@@ -554,7 +556,7 @@ def test_running_out_of_memory_is_not_taken_for_a_failed_compilation(
     def full(*args: object, **options: object) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(flex, "compiled", lambda device: full)
+    monkeypatch.setattr(flex, "compiled_kernel", lambda device: full)
     with pytest.raises(torch.OutOfMemoryError):
         attend(*tensors(3, 3))
     assert not backends.table["flex"].failed

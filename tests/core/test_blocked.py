@@ -82,7 +82,7 @@ def test_blocks_are_eager_forward_and_backward(
     name: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries fewer than keys, that begin inside a block; groups of heads; every position that adds something."""
-    monkeypatch.setattr(blocked, "SIZES", (size,))
+    monkeypatch.setattr(blocked, "BLOCK_SIZES", (size,))
     for queries in (N, 9, 1):
         for position in ("none", "rotary", "alibi", "t5", "shaw", "xl"):
             made = mechanism(position=position)
@@ -115,7 +115,7 @@ def test_a_matrix_has_no_row_before_its_first(queries: int, keys: int) -> None:
 
 
 def test_blocks_know_the_positions_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "SIZES", (4,))
+    monkeypatch.setattr(blocked, "BLOCK_SIZES", (4,))
     q, k, v = tensors(N, N)
     for at in (
         Positions(torch.randint(0, 90, (N,)), torch.randint(0, 90, (N,))),

@@ -20,7 +20,7 @@ from saccade.core import (
     scores,
     weights,
 )
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
 
@@ -67,7 +67,7 @@ def able(
     refused: bool = False,
 ) -> list[str]:
     """The names of the backends that run a call, or of those that refuse it."""
-    call = pose(q, k, v, made, mask, at, 0.0)
+    call = build_call(q, k, v, made, mask, at, 0.0)
     return [
         name for name in BACKENDS if (backends.table[name].refuses(call) is not None) == refused
     ]

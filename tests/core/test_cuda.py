@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from saccade.core import Mechanism, attend, backends, masks, normalizers, positions, record, scores
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.decoding.graph_capture import Captures
 from saccade.models import Seq2Seq
 from saccade.models.builder import Builder
@@ -55,7 +55,7 @@ def test_backends_agree_with_eager_on_a_gpu(name: str, mask: str, sizes: tuple[i
     mechanism = MECHANISMS[name]().cuda()
     q = torch.randn(3, 4, sizes[0], 32, device="cuda", requires_grad=True)
     k, v = (torch.randn(3, 2, sizes[1], 32, device="cuda", requires_grad=True) for _ in range(2))
-    call = pose(q, k, v, mechanism, MASKS[mask], None, 0.0)
+    call = build_call(q, k, v, mechanism, MASKS[mask], None, 0.0)
 
     def run(backend: str) -> tuple[torch.Tensor, ...]:
         output = attend(q, k, v, mechanism, MASKS[mask], backend=backend)

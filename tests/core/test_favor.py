@@ -19,7 +19,7 @@ from saccade.core import (
     weights,
     which_backend,
 )
-from saccade.core.backends.linear import CHUNK
+from saccade.core.backends.linear import MIN_CHUNK_LENGTH
 from saccade.core.scores import Favor
 from saccade.errors import SaccadeError
 from saccade.layers.multihead_attention import MultiHeadAttention
@@ -84,7 +84,9 @@ def test_it_becomes_softmax_attention_as_features_grow() -> None:
     )
 
 
-@pytest.mark.parametrize("size", [1, CHUNK - 1, CHUNK, 2 * CHUNK + 5])
+@pytest.mark.parametrize(
+    "size", [1, MIN_CHUNK_LENGTH - 1, MIN_CHUNK_LENGTH, 2 * MIN_CHUNK_LENGTH + 5]
+)
 @pytest.mark.parametrize("before", [0, 70])
 @pytest.mark.parametrize(
     "mask",
@@ -149,7 +151,8 @@ def test_operations_are_linear_in_the_length(causal: bool) -> None:
         expected = 2 * 2 * tokens * width * features + 2 * 2 * tokens * features * values
         if causal:  # each chunk's scores and their values; the last chunk's prefix sum is not needed, the first is empty
             expected += (
-                2 * tokens * CHUNK * (features + values) - 2 * 2 * 3 * CHUNK * features * values
+                2 * tokens * MIN_CHUNK_LENGTH * (features + values)
+                - 2 * 2 * 3 * MIN_CHUNK_LENGTH * features * values
             )
         assert counts[-1] == expected
     assert counts[1] < 2.02 * counts[0]

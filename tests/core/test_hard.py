@@ -21,7 +21,7 @@ from saccade.core import (
     weights,
     which_backend,
 )
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.normalizers import Hard, Softmax
 from saccade.errors import SaccadeError
 from saccade.layers.multihead_attention import MultiHeadAttention
@@ -193,7 +193,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("made", "dropout", "reason"), REFUSALS, ids=[one[2] for one in REFUSALS])
 def test_gathering_refuses_what_needs_weights(made: Mechanism, dropout: float, reason: str) -> None:
-    reasons = backends.table["gather"].refuses(pose(*tensors(), made, None, None, dropout))
+    reasons = backends.table["gather"].refuses(build_call(*tensors(), made, None, None, dropout))
     assert reasons is not None
     assert reason in reasons
     assert attend(*tensors(), made, dropout=dropout).shape == (2, 2, 6, 4)

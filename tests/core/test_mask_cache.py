@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from saccade.core import attend, masks, which_backend
-from saccade.core.mask_cache import kept, kept_with
+from saccade.core.mask_cache import cache, cached_for_mask
 
 
 def count(mask: masks.Mask, sizes: object = 1) -> int:
     calls = []
     for _ in range(2):
-        kept_with(mask, "tested", sizes, lambda: calls.append(1))
+        cached_for_mask(mask, "tested", sizes, lambda: calls.append(1))
     return len(calls)
 
 
@@ -66,10 +66,10 @@ def test_a_window_made_wider_between_two_calls_counts_and_may_run_elsewhere() ->
 def test_it_goes_with_the_mask() -> None:
     mask = masks.window(5)
     count(mask)
-    before = len(kept)
+    before = len(cache)
     del mask
     gc.collect()
-    assert len(kept) < before
+    assert len(cache) < before
 
 
 def test_a_mask_changed_between_two_calls_of_attend_counts() -> None:

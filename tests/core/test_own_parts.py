@@ -24,7 +24,7 @@ from saccade.core import (
     scores,
     weights,
 )
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
 
@@ -51,7 +51,7 @@ def check(
                 torch.autograd.grad(expected, inputs, pull, materialize_grads=True) if grad else ()
             )
             for name in (*BACKENDS, None):
-                call = pose(q, k, v, mechanism, mask, positions, 0.0)
+                call = build_call(q, k, v, mechanism, mask, positions, 0.0)
                 if name is not None and backends.table[name].refuses(call) is not None:
                     with pytest.raises(
                         SaccadeError, match=f"backend '{name}' refuses: .*; leave `backend` out"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saccade.core import Mechanism, Positions, attend, backends, masks, positions, scores, weights
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.positions import T5Buckets, alibi_slopes, sinusoid
 from saccade.core.xl_positions import TransformerXL
 from saccade.errors import SaccadeError
@@ -528,7 +528,7 @@ def test_with_more_queries_than_keys_the_last_query_is_at_the_last_key(
     masked = masks.matrix(torch.ones(queries, keys, dtype=torch.bool)) & masks.padding([keys, keys])
     ran = set()
     for backend, mask in itertools.product(backends.table.names(), (None, masked)):
-        if backends.table[backend].refuses(pose(*single, mechanism, mask, at, 0.0)) is None:
+        if backends.table[backend].refuses(build_call(*single, mechanism, mask, at, 0.0)) is None:
             found = attend(*single, mechanism, mask, at, backend=backend)
             torch.testing.assert_close(
                 found, expected.float(), rtol=1e-4, atol=1e-5, msg=lambda m, b=backend: f"{b}: {m}"

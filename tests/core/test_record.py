@@ -261,13 +261,13 @@ def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_ope
     monkeypatch.setattr(recorder, "listeners", [*recorder.listeners, fails])
     layer = MultiHeadAttention(8, 2)
     with record(layer, quiet=True):
-        assert not record_foreign.OPEN
+        assert not record_foreign.open_watches
     mixed = nn.Sequential(layer, nn.MultiheadAttention(8, 2))
     with pytest.raises(ValueError, match="cannot listen"), record(mixed):
         pass
     assert layer.tape is None
     assert "tape" not in vars(layer)
-    assert not record_foreign.OPEN
+    assert not record_foreign.open_watches
 
 
 def test_mistakes_in_looking_are_answered_with_sentences() -> None:

@@ -57,13 +57,13 @@ def expected(module: Own, x: Tensor, bias: Tensor | float = 0.0, scale: float = 
 
 
 def nothing_is_patched() -> None:
-    assert F.scaled_dot_product_attention is aliased is intercepts.PAIRS[0][0]
-    assert F.multi_head_attention_forward is intercepts.PAIRS[1][0]
-    assert torch._native_multi_head_attention is intercepts.PAIRS[2][0]
-    assert torch._transformer_encoder_layer_fwd is intercepts.PAIRS[3][0]
+    assert F.scaled_dot_product_attention is aliased is intercepts.LISTENERS[0][0]
+    assert F.multi_head_attention_forward is intercepts.LISTENERS[1][0]
+    assert torch._native_multi_head_attention is intercepts.LISTENERS[2][0]
+    assert torch._transformer_encoder_layer_fwd is intercepts.LISTENERS[3][0]
     assert not intercepts.OPEN
-    assert not intercepts.searched
-    assert not attention.hearing
+    assert not intercepts.model_namespaces
+    assert not attention.attend_listeners
 
 
 @pytest.fixture(autouse=True)

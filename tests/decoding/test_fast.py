@@ -19,7 +19,7 @@ from saccade.decoding import (
     Hypothesis,
     Sample,
     Search,
-    Sliding,
+    SlidingWindow,
     decode,
     decode_loop,
     engine,
@@ -157,7 +157,7 @@ def test_keys_that_no_beam_sees_any_more_are_dropped(
         kept.append(self.filled == before)
 
     monkeypatch.setattr(session.FastSession, "grow", grow)
-    monkeypatch.setattr(session, "STEP", 3)
+    monkeypatch.setattr(session, "MIN_GROWTH", 3)
     check_same(
         plain(monkeypatch, model, source, lengths, SEARCHES["beam, gnmt"](), LIMITS),
         decode(model, source, lengths, SEARCHES["beam, gnmt"](), LIMITS),
@@ -172,10 +172,10 @@ def test_what_large_models_do_on_a_cpu_gives_the_same_tokens(
 ) -> None:
     model, (source, lengths) = model_of(4, **MODELS[name]), batch()
     # every matrix in oneDNN's blocks, also those of the encoder
-    monkeypatch.setattr(weight_layouts, "SMALL", 0)
-    monkeypatch.setattr(weight_layouts, "FEW", 0)
-    monkeypatch.setattr(session, "MANY_HEADS", 1)  # turned keys of the source
-    monkeypatch.setattr(session, "DROP", 2)
+    monkeypatch.setattr(weight_layouts, "MIN_PACKED_NUMBERS", 0)
+    monkeypatch.setattr(weight_layouts, "MAX_DIRECT_ROWS", 0)
+    monkeypatch.setattr(session, "MIN_TRANSPOSED_HEADS", 1)  # turned keys of the source
+    monkeypatch.setattr(session, "DROP_INTERVAL", 2)
     for search in ("greedy", "beam", "beam, gnmt"):
         made = [SEARCHES[search]() for _ in range(2)]
         check_same(
@@ -192,7 +192,7 @@ def test_the_encoder_multiplies_by_blocks_that_are_made_once() -> None:
         torch.randn(2, 5, 400),
         torch.randn(3, 8),
         torch.randn(400),
-        weight_layouts.InBlocks(weight_layouts.Copies()),
+        weight_layouts.PackedLinears(weight_layouts.WeightCopies()),
     )
     with torch.inference_mode():
         wanted = [
@@ -221,7 +221,7 @@ def test_the_encoder_of_a_large_model_is_in_blocks_where_they_are_faster(
 ) -> None:
     model, (source, lengths) = model_of(4), batch()
     for layout, count in (("packed", 2 * 6 + 2 * 2), ("turned", 0)):
-        monkeypatch.setattr(weight_layouts, "SMALL", 0)
+        monkeypatch.setattr(weight_layouts, "MIN_PACKED_NUMBERS", 0)
         monkeypatch.setattr(engine, "layout_for", lambda rows, like, layout=layout: layout)
         session.engines.pop(model, None)
         with torch.inference_mode():
@@ -293,7 +293,7 @@ def test_language_models_continue_a_prompt_alike(
             decode(*given, SEARCHES["beam"](), [36]),
         )
         for how in ("greedy", "sampled"):
-            for reader in (model, Sliding(model, 16)):
+            for reader in (model, SlidingWindow(model, 16)):
                 given = (reader, prompt, torch.tensor([size]))
                 check_same(
                     plain(monkeypatch, *given, SEARCHES[how](), [40]),
@@ -443,8 +443,8 @@ def test_every_change_of_a_parameter_is_read(name: str, monkeypatch: pytest.Monk
             model = copy.deepcopy(model)
         assert next(model.parameters()).is_inference()
     model = to_int8(model) if name == "int8" else model
-    monkeypatch.setattr(weight_layouts, "SMALL", 10**9 if name == "turned" else 0)
-    monkeypatch.setattr(engine, "LONG", 0)
+    monkeypatch.setattr(weight_layouts, "MIN_PACKED_NUMBERS", 10**9 if name == "turned" else 0)
+    monkeypatch.setattr(engine, "MIN_PACKED_TOKENS", 0)
     monkeypatch.setattr(gpu_loop, "on_cpu", name == "resident")
     source, lengths = torch.tensor([[5, 6, 7], [8, 9, 4]]), torch.tensor([3, 3])
     tensors = [*model.parameters(), *(one for one in model.buffers() if one.is_floating_point())]
@@ -469,7 +469,7 @@ def test_a_fingerprint_knows_every_bit_and_its_place(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(weight_layouts, "PIECE", 1000)
+    monkeypatch.setattr(weight_layouts, "THREAD_BYTES", 1000)
     weight = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
     prints = {tuple(weight_layouts.fingerprint(weight))}
     for change in (
@@ -555,7 +555,7 @@ def test_memory_is_kept_once_for_all_beams() -> None:
     assert one.memory is not None
     assert len(one.memory) == len(source)
     assert one.cache.shape[1] == len(source)
-    assert one.memory.turned is (len(source) * model.heads >= session.MANY_HEADS)
+    assert one.memory.turned is (len(source) * model.heads >= session.MIN_TRANSPOSED_HEADS)
 
 
 def test_eight_bits_are_close_and_decode_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:

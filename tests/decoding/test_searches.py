@@ -13,7 +13,16 @@ from torch import Tensor
 
 from saccade.config import recipes
 from saccade.core import State, record
-from saccade.decoding import Beam, Hypothesis, Sample, Search, Sliding, decode, searcher, steps
+from saccade.decoding import (
+    Beam,
+    Hypothesis,
+    Sample,
+    Search,
+    SlidingWindow,
+    decode,
+    searcher,
+    steps,
+)
 from saccade.errors import SaccadeError
 from saccade.models.protocols import Seq2Seq
 
@@ -407,7 +416,7 @@ def test_a_full_block_continues_from_its_second_half(
     model = Limited(block)
     source = torch.tensor([text[:-1]], dtype=torch.long)
     [[found, *_]] = decode(
-        Sliding(model, block), source, torch.tensor([prompt]), make(text[-1]), [12]
+        SlidingWindow(model, block), source, torch.tensor([prompt]), make(text[-1]), [12]
     )
     ids, begin = list(text), 0
     while len(ids) < prompt + 13:

@@ -28,7 +28,7 @@ from saccade.core import (
     positions,
     scores,
 )
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.backends import blocked
 from saccade.core.masks import Mask
 from saccade.core.positions import Position
@@ -401,7 +401,7 @@ def draw_case(
         for h, n, w in zip((heads, shared, shared), (queries, keys, keys), widths, strict=True)
     )
     q, k, v = (laid_out(draw, (s * x).to(dtype)) for s, x in ((scale, q), (scale, k), (1.0, v)))
-    sizes_of_blocks = draw.choice([blocked.SIZES, (draw.choice([2, 5, 16]),)])
+    sizes_of_blocks = draw.choice([blocked.BLOCK_SIZES, (draw.choice([2, 5, 16]),)])
     made = made.to(dtype)
     return Case(
         seed, made, q, k, v, mask, means, at, names, draw.random() < 0.75, scale, sizes_of_blocks
@@ -412,14 +412,14 @@ def able(case: Case, grad: bool) -> list[str]:
     """The backends that do not refuse a call, whose gradients are asked for or not."""
     with torch.set_grad_enabled(grad):
         q, k, v = (x.detach().requires_grad_(grad) for x in (case.q, case.k, case.v))
-        call = pose(q, k, v, case.made, case.mask, case.at, 0.0)
+        call = build_call(q, k, v, case.made, case.mask, case.at, 0.0)
         return [name for name, backend in backends.all_named() if backend.refuses(call) is None]
 
 
 @contextmanager
 def size_of_blocks(sizes: tuple[int, ...]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocked, "SIZES", sizes)
+        patch.setattr(blocked, "BLOCK_SIZES", sizes)
         yield
 
 

@@ -26,7 +26,7 @@ from saccade.decoding import (
     Hypothesis,
     Sample,
     Search,
-    Sliding,
+    SlidingWindow,
     decode,
     decode_loop,
     gpu_loop,
@@ -210,7 +210,7 @@ def patched(plain: bool = False, device: bool = False) -> Any:
 
 
 def decoded(case: Case, **how: bool) -> list[list[Hypothesis]]:
-    model = Sliding(case.model, case.sliding) if case.sliding else case.model
+    model = SlidingWindow(case.model, case.sliding) if case.sliding else case.model
     with patched(**how):
         return decode(model, case.source, case.lengths, case.search(), case.limits)
 

@@ -272,7 +272,7 @@ def test_bytes_are_shown_as_letters(shelf: Path) -> None:
 def test_an_encoder_and_decoder_show_their_alignment_first(
     shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saccade.interop.foreign_models.MOST_NEW", 6)
+    monkeypatch.setattr("saccade.interop.foreign_models.MAX_NEW_TOKENS", 6)
     found = shown(shelf, "t5", "--target", "le chat noir")
     first, source = found["sites"][0], ["the", "black", "cat", "</s>"]
     assert (first["rows"], first["columns"]) == (["le", "chat", "noir", "</s>"], source)

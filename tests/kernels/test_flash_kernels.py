@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from saccade.core import Mechanism, Positions, attend, masks, positions, scores, which_backend
-from saccade.core.attention import pose
+from saccade.core.attention import build_call
 from saccade.core.backends import table
-from saccade.core.kernels import missing
+from saccade.core.kernels import why_unavailable
 from saccade.core.masks import Mask
 from saccade.errors import SaccadeError
 from saccade.training.flops import counter
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 runs = pytest.mark.skipif(
-    missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}"
+    why_unavailable(DEVICE) is not None,
+    reason=f"the kernels do not run here: {why_unavailable(DEVICE)}",
 )
 TYPES = (
     [(torch.float32, 1e-3), (torch.bfloat16, 1e-2)]
@@ -318,7 +319,7 @@ def test_a_launch_made_before_is_made_again_with_addresses_unless_something_else
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launch = pytest.importorskip("saccade.core.kernels.launch")
-    monkeypatch.setattr(launch, "made", {})
+    monkeypatch.setattr(launch, "launchers", {})
     monkeypatch.setattr(launch, "configs", lambda *_: [(32, 16, 4, 1)])
     kernel, q = Compiled(), torch.zeros(2, 2, 64, 16)
 
@@ -401,6 +402,6 @@ def test_no_kernel_is_chosen_on_a_cpu_and_which_backend_says_why() -> None:
     found = which_backend(q, k, Mechanism(position=positions.Shaw(16, 3)))
     assert found.chosen == "eager"
     reason = next(verdict.reason for verdict in found if verdict.backend == "triton")
-    assert reason == missing(q.device)
-    call = pose(q, k, k, Mechanism(scores.SoftCapped()), None, None, 0.0)
+    assert reason == why_unavailable(q.device)
+    call = build_call(q, k, k, Mechanism(scores.SoftCapped()), None, None, 0.0)
     assert table["triton"].rank(call) > table["eager"].rank(call)

@@ -52,7 +52,7 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     if kernels.available(DEVICE) and DEVICE.type == "cpu":
         from saccade.core.kernels import additive
 
-        monkeypatch.setattr(additive, "AT_ONCE", 4)
+        monkeypatch.setattr(additive, "SPREAD_PROGRAMS", 4)
 
 
 def distance(found: Tensor, expected: Tensor) -> float:

@@ -131,8 +131,8 @@ def test_a_loss_turns_logits_into_their_gradient(
     from saccade.core.kernels import logit_losses
 
     if not held:
-        monkeypatch.setattr(logit_losses, "HELD", 1)
-        monkeypatch.setattr(logit_losses, "STEP", 128)
+        monkeypatch.setattr(logit_losses, "REGISTER_LOGITS", 1)
+        monkeypatch.setattr(logit_losses, "CHUNK_LOGITS", 128)
         monkeypatch.setattr(logit_losses, "PROGRAMS", 4)
     torch.manual_seed(vocab)
     logits = (4 * torch.randn(9, vocab, device=DEVICE)).to(dtype)
@@ -399,8 +399,8 @@ def test_a_compiled_loss_overwrites_logits_that_nobody_else_reads(
     from saccade.layers.fast import cross_entropy
     from saccade.training.losses import Batch, batch_loss
 
-    monkeypatch.setattr(cross_entropy, "LARGE", 1)
-    monkeypatch.setitem(cross_entropy.CHUNK, DEVICE.type, 30 * 128)
+    monkeypatch.setattr(cross_entropy, "MAX_UNCHUNKED_LOGITS", 1)
+    monkeypatch.setitem(cross_entropy.CHUNK_LOGITS, DEVICE.type, 30 * 128)
     model, (tokens,) = model_of("language")
     tokens = tokens.repeat(20, 1)
     batch = Batch((tokens,), tokens.roll(1, 1).contiguous(), 5, tokens.numel(), range(len(tokens)))

@@ -10,12 +10,13 @@ import torch
 from fuzz_helpers import Case, able, compare, draw_case, draw_parts, run_all, seeds
 
 from saccade.core import Mechanism
-from saccade.core.kernels import missing
+from saccade.core.kernels import why_unavailable
 
 COUNT = 24
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 runs = pytest.mark.skipif(
-    missing(DEVICE) is not None, reason=f"the kernels do not run here: {missing(DEVICE)}"
+    why_unavailable(DEVICE) is not None,
+    reason=f"the kernels do not run here: {why_unavailable(DEVICE)}",
 )
 
 # NumPy's in Triton's interpreter, of masked numbers

@@ -32,7 +32,7 @@ FORMS: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def chunked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every loss in chunks of 7 rows."""
-    monkeypatch.setattr(cross_entropy, "LARGE", 1)
+    monkeypatch.setattr(cross_entropy, "MAX_UNCHUNKED_LOGITS", 1)
     monkeypatch.setattr(cross_entropy, "rows_at_once", lambda *_: 7)
 
 
@@ -84,7 +84,7 @@ def test_loss_and_gradients_are_those_of_all_logits(
     model = language_model(**FORMS[form])
     got = losses_of(model, smoothing)
     assert bool(used) == (form not in ("clusters", "mixture"))
-    monkeypatch.setattr(cross_entropy, "LARGE", 1 << 60)
+    monkeypatch.setattr(cross_entropy, "MAX_UNCHUNKED_LOGITS", 1 << 60)
     wanted = losses_of(model, smoothing)
     torch.testing.assert_close(got[0], wanted[0], rtol=1e-10, atol=1e-10)
     for one, two in zip(got[1], wanted[1], strict=True):
@@ -149,7 +149,7 @@ def test_not_all_logits_are_there_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     rows, vocab = 256, 4000
     x, weight = torch.randn(rows, 8, requires_grad=True), torch.randn(vocab, 8, requires_grad=True)
     target = torch.randint(0, vocab, (rows,))
-    monkeypatch.setitem(cross_entropy.CHUNK, "cpu", vocab * 16)
+    monkeypatch.setitem(cross_entropy.CHUNK_LOGITS, "cpu", vocab * 16)
     with Allocated() as seen:
         (-cross_entropy.negative_losses(x, weight, None, target, -1, 0.1).sum()).backward()
     assert seen.most < rows * vocab * 4 / 2, "half of what the logits alone would take"

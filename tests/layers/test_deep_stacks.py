@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from saccade.core import Mechanism, Positions, masks
 from saccade.core.auxiliary_losses import collect
-from saccade.core.record import stretched
+from saccade.core.record import stretch_weights
 from saccade.core.xl_positions import TransformerXL
 from saccade.errors import SaccadeError
 from saccade.layers.block import Block
@@ -283,13 +283,13 @@ def test_pooling_leaves_padding_out_and_positions_are_those_of_the_first_of_two(
 
 def test_weights_of_shortened_texts_are_shown_for_all_positions() -> None:
     weights = torch.tensor([[0.2, 0.6, 0.2], [0.0, 0.5, 0.5]])
-    found = stretched(weights, 4, 5)
+    found = stretch_weights(weights, 4, 5)
     torch.testing.assert_close(
         found, torch.tensor([[0.1, 0.1, 0.3, 0.3, 0.2]] * 2 + [[0.0, 0.0, 0.25, 0.25, 0.5]] * 2)
     )
     torch.testing.assert_close(found.sum(-1), torch.ones(4))
-    assert stretched(weights, 2, 3) is weights
-    assert stretched(weights, 2, 9).shape == (2, 9)
+    assert stretch_weights(weights, 2, 3) is weights
+    assert stretch_weights(weights, 2, 9).shape == (2, 9)
 
 
 def test_funnel_operations_by_hand() -> None:

@@ -19,8 +19,8 @@ from saccade.layers.embeddings import (
     Embedding,
     Factorized,
     Tokens,
-    ids_of,
     spell,
+    spelling_ids,
     table,
 )
 from saccade.settings import Choice, choose
@@ -286,8 +286,8 @@ def test_the_plain_embedding_is_pytorchs() -> None:
     assert list(one.state_dict()) == ["weight"]
     tokens = torch.tensor([[1, 5], [2, 3]])
     assert torch.equal(one(tokens), nn.functional.embedding(tokens, one.weight))
-    assert ids_of(tokens) is tokens
-    assert ids_of(batch([["ab", "c"]])).tolist() == [[2, 1]]
+    assert spelling_ids(tokens) is tokens
+    assert spelling_ids(batch([["ab", "c"]])).tolist() == [[2, 1]]
 
 
 def test_a_factorized_embedding_has_few_parameters() -> None:

@@ -38,7 +38,7 @@ def test_it_is_what_three_products_give(
     inputs = (x,) if memory is None else (x, memory)
     names = list(layer.state_dict())
     plain = gradients(layer, *inputs)
-    monkeypatch.setattr(multihead_attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MIN_JOINED_POSITIONS", 1)
     for one, two in zip(gradients(layer, *inputs), plain, strict=True):
         torch.testing.assert_close(one, two)
     assert list(layer.state_dict()) == names, "what is stored has not changed"
@@ -58,7 +58,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_one_product_instead_of_three(products: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multihead_attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MIN_JOINED_POSITIONS", 1)
     layer, x = MultiHeadAttention(8, 2), torch.randn(1, 4, 8, requires_grad=True)
     layer(x)
     assert products == [24, 8]
@@ -77,14 +77,14 @@ class OnGPU(Tensor):
 def test_without_gradients_a_gpu_has_one_product_where_the_matrices_are_small(
     products: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(multihead_attention, "MANY", 4)
+    monkeypatch.setattr(multihead_attention, "MIN_JOINED_POSITIONS", 4)
     layer, x = MultiHeadAttention(8, 2, kv_heads=1), torch.randn(1, 4, 8)
     parts, there = (layer.q, layer.k, layer.v), x.as_subclass(OnGPU)
     with torch.no_grad():
         apart = multihead_attention.project(x, *parts)
         joined = multihead_attention.project(there, *parts)
         multihead_attention.project(there[:, :3], *parts)
-        monkeypatch.setattr(multihead_attention, "FEW", 100)
+        monkeypatch.setattr(multihead_attention, "MAX_JOINED_NUMBERS", 100)
         multihead_attention.project(there, *parts)
     assert products == [8, 4, 4, 16, *(8, 4, 4) * 2], (
         "on a CPU; one; of few positions; of large matrices"
@@ -100,7 +100,7 @@ def test_an_own_layer_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
         def forward(self, input: Tensor) -> Tensor:
             return super().forward(input) * 0
 
-    monkeypatch.setattr(multihead_attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MIN_JOINED_POSITIONS", 1)
     layer = MultiHeadAttention(8, 2)
     layer.v = Zero(8, 8)
     torch.testing.assert_close(
@@ -165,7 +165,7 @@ WAYS = [
 def test_what_is_changed_in_a_layer_is_never_skipped(
     how: str, many: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(multihead_attention, "MANY", many)
+    monkeypatch.setattr(multihead_attention, "MIN_JOINED_POSITIONS", many)
     layer, x = MultiHeadAttention(8, 2, bias=False), torch.randn(1, 4, 8, requires_grad=True)
     before = layer(x)
     doubled(layer, how, request, monkeypatch)
@@ -175,7 +175,7 @@ def test_what_is_changed_in_a_layer_is_never_skipped(
 
 
 def test_gradients_are_heard_by_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multihead_attention, "MANY", 1)
+    monkeypatch.setattr(multihead_attention, "MIN_JOINED_POSITIONS", 1)
     layer, heard = MultiHeadAttention(8, 2), list[str]()
     layer.k.register_full_backward_hook(lambda *given: heard.append("after"))
     layer.out.register_full_backward_pre_hook(lambda *given: heard.append("before"))

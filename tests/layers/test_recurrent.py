@@ -102,7 +102,7 @@ def test_whole_sequences_are_pytorchs_layer_and_the_steps_one_after_another(
 def test_long_sequences_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, x = shaken(Recurrence(cells[name], DIM, HIDDEN, 2)), some(2, 7, DIM)
     whole, after = ours(x)
-    monkeypatch.setattr(recurrent, "LONGEST", 3)
+    monkeypatch.setattr(recurrent, "MAX_CHUNK_POSITIONS", 3)
     pieces, state = ours(x)
     torch.testing.assert_close(pieces, whole)
     torch.testing.assert_close(state, after)

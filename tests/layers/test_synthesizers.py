@@ -10,12 +10,12 @@ from mixer_helpers import DIM, HEADS, shaken, synthesizer_loop
 
 from saccade.core import Mechanism, Positions, masks, positions, record, scores
 from saccade.errors import SaccadeError
-from saccade.layers.synthesizers import KINDS, PLUS, Synthesizer
+from saccade.layers.synthesizers import COMBINATIONS, KINDS, Synthesizer
 from saccade.models import CausalLM, Encoder
 from saccade.models.builder import Builder
 from saccade.training.flops import counter
 
-VARIANTS = [(kind, plus) for kind in KINDS for plus in PLUS]
+VARIANTS = [(kind, plus) for kind in KINDS for plus in COMBINATIONS]
 each_variant = pytest.mark.parametrize(("kind", "plus"), VARIANTS)
 LENGTHS = [5, 2, 3]
 
@@ -162,7 +162,7 @@ def test_wrong_options_are_refused() -> None:
 
 def test_a_score_is_read_only_where_it_is_added() -> None:
     small = {"family": "transformer-encoder", "dim": 8, "heads": 2, "score": "additive"}
-    for plus in PLUS:
+    for plus in COMBINATIONS:
         builder = Builder({**small, "mixer": {"name": "synthesizer", "plus": plus}})
         builder.make(Encoder, 9)
         assert ("score" in builder.config._read) == (plus != "none")
@@ -226,7 +226,7 @@ def test_a_language_model_of_random_weights_learns() -> None:
     assert loss.item() < 0.5
 
 
-@pytest.mark.parametrize("plus", PLUS)
+@pytest.mark.parametrize("plus", COMBINATIONS)
 def test_a_mask_that_is_computed_from_keys_needs_keys(plus: str) -> None:
     build = lambda: made(
         "dense", plus, make_mechanism=lambda score: Mechanism(score, mask=masks.top_blocks(2, 1))

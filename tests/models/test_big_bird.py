@@ -112,7 +112,7 @@ def test_itc_is_the_block_sparse_attention_of_transformers(monkeypatch: pytest.M
     given = theirs.embeddings(inputs_embeds=x)
     ready = masks.padding(lengths).prepare(2, 2, LENGTH, LENGTH)
     torch.testing.assert_close(ours.encoder(given, ready)[there], expected[there])
-    monkeypatch.setattr(blocked, "worth", lambda call: True)
+    monkeypatch.setattr(blocked, "pays_off", lambda call: True)
     ready = masks.padding(lengths).prepare(2, 2, LENGTH, LENGTH)
     torch.testing.assert_close(ours.encoder(given, ready)[there], expected[there], msg="by blocks")
 

@@ -13,7 +13,7 @@ from saccade.core import record
 from saccade.errors import SaccadeError
 from saccade.layers.recurrent import Recurrence
 from saccade.models import Seq2Seq
-from saccade.models.builder import Builder, Undrawn
+from saccade.models.builder import Builder, NoInit
 from saccade.training.flops import counter
 
 DIM, H = 8, 6
@@ -163,7 +163,7 @@ def lstm(reads: int, hidden: int, output: int | None = None) -> int:
 
 
 def at_size(vocab: int, **settings: Any) -> int:
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         return count(Builder(settings).make(Seq2Seq, vocab, vocab))
 
 

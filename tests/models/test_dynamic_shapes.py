@@ -33,7 +33,7 @@ def test_a_translator_is_compiled_once_for_all_shapes(
     vocab: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many words the head gives losses alone, from one chunk of logits."""
-    monkeypatch.setitem(cross_entropy.CHUNK, "cpu", cross_entropy.CHUNK["cuda"])
+    monkeypatch.setitem(cross_entropy.CHUNK_LOGITS, "cpu", cross_entropy.CHUNK_LOGITS["cuda"])
     torch.manual_seed(0)
     torch._dynamo.reset()
     sizes = {"dim": 16, "hidden": 16, "depth": 1, "heads": 2, "dropout": 0.0}

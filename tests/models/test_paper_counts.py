@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from saccade.models import Seq2Seq
-from saccade.models.builder import Builder, Undrawn
+from saccade.models.builder import Builder, NoInit
 
 T5 = {
     "family": "transformer",
@@ -31,7 +31,7 @@ def count(**changed: Any) -> int:
 
 
 def build_and_count(**changed: Any) -> int:
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         model = Builder({**BASELINE, **changed}).make(Seq2Seq, VOCAB, VOCAB)
     return sum(parameter.numel() for parameter in model.parameters())
 

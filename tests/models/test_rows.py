@@ -18,7 +18,7 @@ from saccade.config import recipes
 from saccade.core.auxiliary_losses import collect
 from saccade.errors import SaccadeError
 from saccade.models import Seq2Seq
-from saccade.models.builder import Builder, Undrawn, complete
+from saccade.models.builder import Builder, NoInit, complete
 from saccade.models.modifications import BASELINE, PAPER_SIZE
 from saccade.models.modifications import table as modifications
 
@@ -159,7 +159,7 @@ def test_what_the_paper_counts_otherwise_by_formulas() -> None:
 
 def shapes(row: str) -> dict[str, tuple[int, ...]]:
     """The parameters of a row at the paper's size, by their names."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         model = Builder({"family": "transformer", **PAPER_SIZE, "modification": row}).make(
             Seq2Seq, 32_128, 32_128
         )

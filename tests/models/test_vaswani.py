@@ -13,7 +13,7 @@ from saccade.data.pairs import Pair
 from saccade.layers.residuals import PostNorm
 from saccade.layers.token_inputs import Sinusoidal
 from saccade.models import Seq2Seq
-from saccade.models.builder import Builder, Undrawn
+from saccade.models.builder import Builder, NoInit
 from support import error_of
 
 SMALL = {"dim": 8, "hidden": 8, "depth": 1, "heads": 2}
@@ -21,7 +21,7 @@ TOKENS = 37_000
 
 
 def built(family: str, **changed: Any) -> Seq2Seq:
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         return Builder({"family": family, **changed}).make(Seq2Seq, TOKENS, TOKENS)
 
 

@@ -14,7 +14,7 @@ from saccade.decoding import (
     Beam,
     Sample,
     Search,
-    Sliding,
+    SlidingWindow,
     decode,
     engine,
     weight_layouts,
@@ -120,7 +120,7 @@ def test_language_models_slide_each_for_itself(name: str) -> None:
     run(Flow(model, 1, NEVER, PAD), list(outputs))
     for n, (one, prompt) in enumerate(zip(outputs, prompts, strict=True)):
         alone = decode(
-            Sliding(model, block),
+            SlidingWindow(model, block),
             torch.tensor([prompt[:-1]], dtype=torch.long),
             torch.tensor([len(prompt) - 1]),
             make[n](),
@@ -149,8 +149,8 @@ def test_what_nobody_waits_for_leaves() -> None:
 def test_a_model_that_changes_between_two_outputs_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(weight_layouts, "SMALL", 0)
-    monkeypatch.setattr(engine, "LONG", 0)
+    monkeypatch.setattr(weight_layouts, "MIN_PACKED_NUMBERS", 0)
+    monkeypatch.setattr(engine, "MIN_PACKED_TOKENS", 0)
     model = model_of(Seq2Seq, "transformer")
     flow = Flow(model, 1, NEVER, PAD)
     for parameter in (None, *model.parameters()):

@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.tasks.label_task import UNLABELED
 from saccade.tasks.nodes import Nodes
 from saccade.training.loop import Watcher
-from saccade.training.optimizer import grouped
+from saccade.training.optimizer import parameter_groups
 
 SMALL = {
     "dim": 16,
@@ -193,7 +193,7 @@ def test_weight_decay_may_act_on_the_first_layer_alone() -> None:
         model = api.build(
             recipe(family="graph-network", layer="convolution", hidden=8, decay=decay), [TINY]
         ).model
-        spared = grouped(model)[1:]
+        spared = parameter_groups(model)[1:]
         assert [tuple(one.shape) for group in spared for one in group["params"]] == shapes
 
 

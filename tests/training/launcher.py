@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from saccade.core.auxiliary_losses import leave
+from saccade.core.auxiliary_losses import add_loss
 from saccade.errors import SaccadeError
 from saccade.layers.block import Block
 from saccade.tasks.task import ExampleWork
@@ -100,7 +100,7 @@ def prank_costs(rank: int) -> None:
 
     def forward(self: Any, *given: Any, **more: Any) -> Any:
         x = plain(self, *given, **more)
-        return leave(x, "size", x[:, 0].abs().mean(-1))
+        return add_loss(x, "size", x[:, 0].abs().mean(-1))
 
     Block.forward = forward  # type: ignore[method-assign]
 

@@ -14,7 +14,7 @@ from saccade import api
 from saccade.core import Positions, masks
 from saccade.data.documents import Document
 from saccade.tasks.token_stream import CarriedWork
-from saccade.training.checkpoints import CARRIED
+from saccade.training.checkpoints import CARRIED_FILE
 from saccade.training.loop import Watcher
 
 TEXT = "the cat saw the dog\nthe dog saw a mouse\n\na mouse ran away from the cat\n" * 3
@@ -70,7 +70,7 @@ def tensors(run: Path) -> dict[str, torch.Tensor]:
 def same(run: Path, other: Path) -> bool:
     a, b = tensors(run), tensors(other)
     assert a.keys() == b.keys()
-    assert f"{CARRIED}/expected" in a
+    assert f"{CARRIED_FILE}/expected" in a
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -119,7 +119,7 @@ def test_a_model_with_a_memory_resumes_with_it(
         fit("broken", break_at(4), model=model)
     fit("broken", model=model)
     assert same(tmp_path / "whole", tmp_path / "broken")
-    rows, memory, width = tensors(tmp_path / "whole")[f"{CARRIED}/5"].shape
+    rows, memory, width = tensors(tmp_path / "whole")[f"{CARRIED_FILE}/5"].shape
     assert (rows, memory, width) == (5, 11, 1 + 2 * 8), (
         "whether a position is there, and each layer's inputs"
     )

@@ -20,9 +20,9 @@ from saccade.config import recipes
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, verified, write_folder
 from saccade.models.protocols import Seq2Seq
-from saccade.training.checkpoints import Progress, RunFolder, load_model, store
+from saccade.training.checkpoints import Progress, RunFolder, load_model, write_tensors
 from saccade.training.distributed import Ranks
-from saccade.training.parameters import learned
+from saccade.training.parameters import model_tensors
 
 
 def transformer(seed: int = 0, **more: object) -> nn.Module:
@@ -61,7 +61,7 @@ def test_a_model_and_its_optimizer_come_back_bit_for_bit(tmp_path: Path) -> None
     fresh = torch.optim.AdamW(other.parameters(), lr=0.01, fused=True)
     assert folder.load_last(other, fresh)["carried"].tolist() == [1, 1]
     for (name, one), (same, two) in zip(
-        learned(model).items(), learned(other).items(), strict=True
+        model_tensors(model).items(), model_tensors(other).items(), strict=True
     ):
         assert name == same
         assert torch.equal(one, two)
@@ -84,7 +84,7 @@ def test_shared_parameters_are_stored_once_and_stay_shared(tmp_path: Path) -> No
     )
     for one in (model, other):
         one[2].weight = one[0].weight
-    store(learned(model), tmp_path / "m")
+    write_tensors(model_tensors(model), tmp_path / "m")
     stored = load_file(tmp_path / "m")
     assert set(stored) == {name for name, _ in model.named_parameters()}
     assert "0.weight" in stored
@@ -101,13 +101,13 @@ def test_kept_buffers_are_stored_and_passing_ones_are_not() -> None:
     module = nn.Linear(2, 2)
     module.register_buffer("kept", torch.ones(3))
     module.register_buffer("passing", torch.ones(3), persistent=False)
-    assert set(learned(module)) == {"weight", "bias", "kept"}
+    assert set(model_tensors(module)) == {"weight", "bias", "kept"}
 
 
 def test_a_compiled_model_is_stored_under_the_names_of_the_plain_one(tmp_path: Path) -> None:
     model = transformer()
     wrapped = torch.compile(model, backend="eager")
-    assert list(learned(wrapped)) == list(learned(model))
+    assert list(model_tensors(wrapped)) == list(model_tensors(model))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_parameters_of_another_model_are_refused(
     sentence: str,
 ) -> None:
     model = transformer()
-    store(learned(model), tmp_path / "m")
+    write_tensors(model_tensors(model), tmp_path / "m")
     save_file(change(load_file(tmp_path / "m")), tmp_path / "m")
     with pytest.raises(SaccadeError) as told:
         load_model(model, tmp_path / "m")
@@ -146,7 +146,7 @@ def test_a_model_that_has_diverged_is_refused(tmp_path: Path, value: float) -> N
     model = transformer()
     with torch.no_grad():
         model.target.tokens.weight[3, 2] = value
-    store(learned(model), tmp_path / "m")
+    write_tensors(model_tensors(model), tmp_path / "m")
     with pytest.raises(
         SaccadeError, match=r"'target.tokens.weight' contains values that are no finite numbers"
     ):
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path, content: bytes
     with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
         load_model(model, path)
     files = {
-        "model.safetensors": partial(store, learned(model)),
+        "model.safetensors": partial(write_tensors, model_tensors(model)),
         "training.safetensors": lambda path: path.write_bytes(content),
     }
     write_folder(tmp_path / "last", files)

@@ -13,9 +13,9 @@ from test_distributed import assert_same, parameters
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from saccade.core.auxiliary_losses import leave
+from saccade.core.auxiliary_losses import add_loss
 from saccade.training.losses import Batch, batch_loss
-from saccade.training.update_capture import Lowered
+from saccade.training.update_capture import LowPrecision
 
 KINDS = ("row", "scalar")
 
@@ -36,9 +36,9 @@ class Costly(nn.Module):
         )
         gate = self.gate(x)
         if "row" in self.kinds:
-            x = leave(x, "row", row_cost(gate))
+            x = add_loss(x, "row", row_cost(gate))
         if "scalar" in self.kinds:
-            x = leave(x, "scalar", scalar_cost(gate))
+            x = add_loss(x, "scalar", scalar_cost(gate))
         return self.head(x * gate.sigmoid())
 
 
@@ -148,7 +148,7 @@ def test_costs_leave_a_compiled_model(backend: str) -> None:
 def test_costs_leave_a_model_whose_matrices_are_cast() -> None:
     model, batch = Costly(KINDS), example()
     answers = []
-    for call in (model, Lowered(model, torch.bfloat16)):
+    for call in (model, LowPrecision(model, torch.bfloat16)):
         with torch.autocast("cpu", torch.bfloat16):
             loss = batch_loss(call, batch)
         answers.append((loss, gradients(loss, model)))

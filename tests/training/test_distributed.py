@@ -23,7 +23,7 @@ from saccade.data.batches import Plans
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, sha256
 from saccade.training.checkpoints import RunFolder, convert
-from saccade.training.distributed import LOST
+from saccade.training.distributed import LOST_RANK
 
 SMALL = "training.tokens=100"  # batches of one to a few sentences
 ENDLESS = ["training.updates=1000000", "training.evaluate_every=1000000"]
@@ -296,7 +296,7 @@ def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_with_fewer(
     assert ended.hung == []
     assert ended.codes[victim] == -signal.SIGKILL
     assert ended.codes[1 - victim] == 2
-    assert ended.err[1 - victim].splitlines()[-1] == f"saccade: {LOST}"
+    assert ended.err[1 - victim].splitlines()[-1] == f"saccade: {LOST_RANK}"
     assert "Traceback" not in ended.err[1 - victim]
     at = json.loads((run / "last" / "training.json").read_text())["update"]
     assert at >= 2
@@ -394,7 +394,7 @@ def test_a_rank_that_stands_still_is_given_up(launcher: Launcher, tmp_path: Path
     )
     assert ended.hung == []
     assert ended.codes == [2, -signal.SIGKILL]
-    assert ended.err[0].splitlines()[-1] == f"saccade: {LOST}"
+    assert ended.err[0].splitlines()[-1] == f"saccade: {LOST_RANK}"
     assert ended.seconds > 10, "a rank that is slow for a moment is not given up"
 
 

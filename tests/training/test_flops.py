@@ -17,7 +17,7 @@ from saccade.core import Mechanism, attend, backends, masks, normalizers, scores
 from saccade.core.backends import flex
 from saccade.layers import mixers
 from saccade.models import CausalLM, Seq2Seq
-from saccade.models.builder import Builder, Undrawn
+from saccade.models.builder import Builder, NoInit
 from saccade.training.flops import counter
 from support import tiny_recipe
 
@@ -118,7 +118,7 @@ def test_linear_attention_by_hand(causal: bool) -> None:
 def test_flex_attention_by_hand(mask: masks.Mask | None, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
-    monkeypatch.setattr(flex, "compiled", lambda device: flex_attention)
+    monkeypatch.setattr(flex, "compiled_kernel", lambda device: flex_attention)
     q, k, v = (torch.randn(B, 2, n, 16) for n in (T, 9, 9))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # that it is not compiled
@@ -127,7 +127,7 @@ def test_flex_attention_by_hand(mask: masks.Mask | None, monkeypatch: pytest.Mon
             torch.testing.assert_close(attend(q, k, v, mask=mask, backend="flex"), plain)
     assert counted.get_total_flops() == 2 * B * 2 * T * 9 * 2 * 16
     x = torch.randn(B, 2, T, 16, requires_grad=True)
-    forward, backward = counted_of(lambda: flex.Counted.apply(x, (B, 2, T, 16, 9, 16)))
+    forward, backward = counted_of(lambda: flex.CountOperations.apply(x, (B, 2, T, 16, 9, 16)))
     assert (forward, backward) == (2 * B * 2 * T * 9 * 2 * 16, 2 * 2 * B * 2 * T * 9 * 2 * 16)
     assert torch.equal(x.grad, torch.ones_like(x))
 
@@ -205,7 +205,7 @@ def large(
 ) -> int:
     """Operations of a pass, or of a training step, of an encoder–decoder that no machine here could hold with its batch."""
     rows, source, target = shape
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         model = Builder(
             {"family": "transformer", "depth": depth, "shared": True, "dropout": 0.0, **changed}
         ).make(Seq2Seq, V, V)

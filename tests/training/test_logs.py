@@ -14,7 +14,7 @@ import pytest
 from saccade import api
 from saccade.config import recipes
 from saccade.errors import SaccadeError
-from saccade.training.logs import COLUMNS, Logs, shown
+from saccade.training.logs import COLUMNS, Logs, format_metric
 from saccade.training.loop import Watcher
 
 SMALL = {"family": "bag", "dim": 4}
@@ -189,7 +189,7 @@ def test_numbers_have_the_digits_that_people_write() -> None:
         "aer": 0.08349,
         "texts": 12345,
     }
-    assert [shown(name, value) for name, value in given.items()] == [
+    assert [format_metric(name, value) for name, value in given.items()] == [
         "75.5",
         "2.345",
         "41.2",
@@ -197,4 +197,4 @@ def test_numbers_have_the_digits_that_people_write() -> None:
         "0.083",
         "12,345",
     ]
-    assert shown("bleu_signature", "nrefs:1") == "nrefs:1"
+    assert format_metric("bleu_signature", "nrefs:1") == "nrefs:1"

@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.training.checkpoints import Progress
 from saccade.training.logs import COLUMNS, Logs
 from saccade.training.loop import Watcher
-from saccade.training.signals import Stopped, stopper
+from saccade.training.signals import Stopped, stop_on_signals
 
 
 def timeless(at: Progress) -> Progress:
@@ -279,7 +279,7 @@ def test_outside_the_main_thread_signals_are_left_alone(stage: Any) -> None:
     found: list[object] = []
 
     def work() -> None:
-        with stopper() as signals:
+        with stop_on_signals() as signals:
             found.append((list(signals), signal.getsignal(signal.SIGINT)))
         found.append(stage.training("run", updates=2).run().done)
 

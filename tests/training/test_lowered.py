@@ -11,7 +11,7 @@ from torch import nn
 
 from saccade.config import recipes
 from saccade.models.protocols import Seq2Seq
-from saccade.training.update_capture import Lowered, matrices
+from saccade.training.update_capture import LowPrecision, matrices
 
 
 def built(**more: Any) -> nn.Module:
@@ -34,7 +34,7 @@ def test_it_is_autocast_number_for_number(more: dict[str, Any]) -> None:
         torch.randint(4, 30, (3, 5)),
     )
     answers = []
-    for model, call in ((plain, plain), (other, Lowered(other, torch.bfloat16))):
+    for model, call in ((plain, plain), (other, LowPrecision(other, torch.bfloat16))):
         with torch.autocast("cpu", torch.bfloat16):
             answer = call(source, lengths, target)
         answer.float().square().sum().backward()
@@ -59,7 +59,7 @@ def test_the_model_is_as_it_was_afterwards() -> None:
     model = built()
     before = dict(model.named_parameters())
     with torch.autocast("cpu", torch.bfloat16):
-        Lowered(model, torch.bfloat16)(
+        LowPrecision(model, torch.bfloat16)(
             torch.ones(1, 3).long(), torch.tensor([3]), torch.ones(1, 2).long()
         )
     assert all(parameter is before[name] for name, parameter in model.named_parameters())

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from saccade.training import cost
-from saccade.training.cost import PeakMemory, held
+from saccade.training.cost import PeakMemory, bytes_per_update
 
 
 def trained(frozen: bool = False) -> torch.optim.AdamW:
@@ -24,13 +24,15 @@ def trained(frozen: bool = False) -> torch.optim.AdamW:
 
 
 def test_what_an_update_holds_by_hand() -> None:
-    assert held(torch.optim.AdamW(nn.Linear(30, 20).parameters())) == 4 * 2 * 620, (
+    assert bytes_per_update(torch.optim.AdamW(nn.Linear(30, 20).parameters())) == 4 * 2 * 620, (
         "no state before the first update"
     )
-    assert held(trained()) == 4 * (4 * 620 + 2), "parameters, gradients, two means, and a step each"
-    assert held(trained(frozen=True)) == 4 * (4 * 600 + 20 + 1)
+    assert bytes_per_update(trained()) == 4 * (4 * 620 + 2), (
+        "parameters, gradients, two means, and a step each"
+    )
+    assert bytes_per_update(trained(frozen=True)) == 4 * (4 * 600 + 20 + 1)
     doubled = torch.optim.SGD(nn.Linear(30, 20).double().parameters())
-    assert held(doubled) == 8 * 2 * 620
+    assert bytes_per_update(doubled) == 8 * 2 * 620
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_a_training_that_needs_no_new_memory_is_not_for_free(
     monkeypatch.setattr(cost, "highest_memory", lambda: before)
     optimizer = trained()
     assert PeakMemory(torch.device("cpu")).read(optimizer) == {
-        "peak_memory_process": held(optimizer)
+        "peak_memory_process": bytes_per_update(optimizer)
     }
 
 
@@ -58,4 +60,4 @@ def test_the_smallest_run_keeps_more_than_its_parameters(
     for name in ("first", "second"):  # the second finds what the first has freed
         training = stage.training(name, toy(), updates=2)
         ended = training.run()
-        assert ended.costs["peak_memory_process"] >= held(training.update.optimizer) > 0
+        assert ended.costs["peak_memory_process"] >= bytes_per_update(training.update.optimizer) > 0

@@ -11,13 +11,15 @@ import pytest
 from saccade.errors import SaccadeError
 from saccade.training import loop
 from saccade.training.distributed import Ranks
-from saccade.training.prefetch import Ahead, Spot
+from saccade.training.prefetch import BatchPosition, Prefetcher
 
-FIRST = Spot(0, 0)
+FIRST = BatchPosition(0, 0)
 
 
-def batches(work: Any, count: int, spot: Spot = FIRST) -> list[tuple[list[int], Spot]]:
-    with Ahead(work, Ranks(), work.epoch, spot, count) as made:
+def batches(
+    work: Any, count: int, spot: BatchPosition = FIRST
+) -> list[tuple[list[int], BatchPosition]]:
+    with Prefetcher(work, Ranks(), work.epoch, spot, count) as made:
         return [(batch.lines, at) for batch, _, at in (made.next() for _ in range(11))]
 
 
@@ -26,13 +28,13 @@ def test_the_order_is_that_of_the_epochs(toy: Callable[..., Any]) -> None:
     plain = batches(work, 0)
     assert plain == batches(work, 3)
     assert [at for _, at in plain[:6]] == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2)]
-    assert batches(work, 2, Spot(0, 3))[:4] == plain[3:7]
+    assert batches(work, 2, BatchPosition(0, 3))[:4] == plain[3:7]
 
 
 def test_a_run_is_the_same_bit_for_bit(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(threading.enumerate())
     stage.training("plain", updates=11).run()
-    monkeypatch.setattr(loop, "ahead", lambda *_: 3)
+    monkeypatch.setattr(loop, "prefetched_batches", lambda *_: 3)
     stage.training("ahead", updates=6, checkpoint_every=3).run()
     stage.training("ahead", updates=11).run()  # resumed in the middle of an epoch
     assert stage.same("plain", "ahead")
@@ -51,7 +53,7 @@ def test_an_error_is_raised_where_the_batch_is_asked_for(toy: Callable[..., Any]
 
     made: list[Any] = []
     work.batch = batch
-    with Ahead(work, Ranks(), work.epoch, Spot(0, 0), 4) as ahead:
+    with Prefetcher(work, Ranks(), work.epoch, BatchPosition(0, 0), 4) as ahead:
         ahead.next()
         ahead.next()
         with pytest.raises(ValueError, match="third batch"):
@@ -61,7 +63,7 @@ def test_an_error_is_raised_where_the_batch_is_asked_for(toy: Callable[..., Any]
 def test_a_run_that_stops_leaves_no_thread(
     stage: Any, monkeypatch: pytest.MonkeyPatch, toy: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(loop, "ahead", lambda *_: 3)
+    monkeypatch.setattr(loop, "prefetched_batches", lambda *_: 3)
     before = set(threading.enumerate())
     with pytest.raises(SaccadeError, match="nothing of it was saved"):
         stage.training("bad", toy(poison=105), updates=11).run()

@@ -20,17 +20,17 @@ from saccade.config import recipes
 from saccade.errors import SaccadeError
 from saccade.models.protocols import CausalLM, Encoder, Seq2Seq
 from saccade.training.distributed import (
-    FINISHED,
+    FINISHED_BEAT,
     Heartbeat,
     Ranks,
-    Shared,
+    SharedError,
     check_shared,
     is_disconnect,
+    join_ranks,
     own_gpu,
     prints,
-    together,
 )
-from saccade.training.signals import Stopped, stopper
+from saccade.training.signals import Stopped, stop_on_signals
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -45,7 +45,7 @@ def test_shares_are_the_batch_and_an_empty_one_counts_nothing(count: int) -> Non
 
 def test_alone_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with together(torch.device("cpu")) as ranks:
+    with join_ranks(torch.device("cpu")) as ranks:
         assert (ranks.rank, ranks.count, ranks.leads) == (0, 1, True)
         assert ranks.total([1, 2.5]) == [1, 2.5]
         assert (
@@ -90,14 +90,20 @@ def test_who_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert prints(plain), "one process prints whatever its environment"
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert [prints(error) for error in (plain, stopped, Shared("x", True), Shared("x", False))] == [
+    assert [
+        prints(error) for error in (plain, stopped, SharedError("x", True), SharedError("x", False))
+    ] == [
         False,
         False,
         True,
         False,
     ]
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert [prints(error) for error in (plain, stopped, Shared("x", False))] == [True, True, False]
+    assert [prints(error) for error in (plain, stopped, SharedError("x", False))] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_only_a_broken_connection_is_a_rank_that_died() -> None:
@@ -112,7 +118,7 @@ def test_only_a_broken_connection_is_a_rank_that_died() -> None:
 
 def test_a_patient_stopper_takes_no_notice_of_a_second_signal() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with stopper(patient=True) as signals:
+    with stop_on_signals(patient=True) as signals:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
         assert set(signals) == {signal.SIGINT}
@@ -128,7 +134,7 @@ def test_processes_that_cannot_meet_are_told(monkeypatch: pytest.MonkeyPatch) ->
             SaccadeError,
             match=r"the training processes cannot connect \(.*RANK.*\); start them with torchrun",
         ),
-        together(torch.device("cpu")),
+        join_ranks(torch.device("cpu")),
     ):
         pass
 
@@ -165,7 +171,7 @@ def unreachable() -> int:
     ("store", "left"),
     [
         (Store(iter(range(10**6)).__next__), []),
-        (Store(lambda: FINISHED + 7), []),
+        (Store(lambda: FINISHED_BEAT + 7), []),
         (Store(lambda: 7), [True]),
         (Store(unreachable), [True]),
         (Store(lambda: 7, blocks=True), [True]),
@@ -186,7 +192,7 @@ def test_a_heartbeat_gives_up_a_rank_that_is_not_heard(
         ("BEAT", 0.001),
         ("PATIENCE", 3.0),
         ("GRACE", 0.01),
-        ("leave", leave),
+        ("end_process", leave),
         ("time", store),
     ):
         monkeypatch.setattr(f"saccade.training.distributed.{name}", value)

@@ -27,7 +27,7 @@ from saccade.training.run_plan import (
     time_update,
     use_threads,
 )
-from saccade.training.run_printer import Lines, audience
+from saccade.training.run_printer import RunPrinter, reader_stream
 
 
 class Heard(Watcher):
@@ -181,7 +181,7 @@ def test_the_dev_set_is_part_of_the_forecast(stage: Any, toy: Callable[..., Any]
 
 def test_lines_name_the_run_and_say_what_is_left_from_the_first_update_on() -> None:
     printed: list[str] = []
-    lines = Lines("mine", printed.append)
+    lines = RunPrinter("mine", printed.append)
     lines.stage("reading the data")
     lines.cost(Cost(1, 1.0, 2.0, 100, done=50))
     lines.update(Progress(update=51, tokens=1, seconds=20.0), {"loss": 3.0})
@@ -200,7 +200,7 @@ def test_lines_name_the_run_and_say_what_is_left_from_the_first_update_on() -> N
 
 def test_a_long_run_is_told_how_to_make_it_shorter() -> None:
     printed: list[str] = []
-    Lines("mine", printed.append).cost(Cost(1, 1.0, 2.0, 1000))
+    RunPrinter("mine", printed.append).cost(Cost(1, 1.0, 2.0, 1000))
     assert (
         printed[1]
         == "mine: for a shorter run: training.minutes=10, or a smaller model.size (tiny, small, medium)"
@@ -212,12 +212,12 @@ def test_progress_is_shown_in_a_terminal_and_in_a_notebook(
 ) -> None:
     import sys
 
-    assert audience() is None
+    assert reader_stream() is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert audience() is sys.stderr
+    assert reader_stream() is sys.stderr
     shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=None))
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    assert audience() is sys.stdout
+    assert reader_stream() is sys.stdout
 
 
 def chosen(

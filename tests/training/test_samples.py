@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from saccade.core.auxiliary_losses import Sample, leave_sample
+from saccade.core.auxiliary_losses import Sample, add_sample
 from saccade.core.normalizers import Hard
 from saccade.training.losses import Batch, batch_loss, token_loss
 
@@ -30,7 +30,7 @@ class Choosing(nn.Module):
         rows = torch.arange(len(inputs))
         logits = self.vectors[self.choice].unsqueeze(1).expand(-1, 2, -1)  # B N V
         chosen = self.chances(inputs)[rows, self.choice].unsqueeze(1)
-        return leave_sample(
+        return add_sample(
             logits,
             Sample(self.estimator, chosen, torch.zeros_like(chosen), torch.ones(len(rows)).bool()),
         )

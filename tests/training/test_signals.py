@@ -13,7 +13,7 @@ from saccade.files import broken
 from saccade.training import signals as stopping
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
-from saccade.training.signals import Stopped, stopper
+from saccade.training.signals import Stopped, stop_on_signals
 
 
 class Signal(Watcher):
@@ -119,15 +119,15 @@ def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect_but_not_at_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(stopping, "GRACE", 10**6)
+    monkeypatch.setattr(stopping, "GRACE_SECONDS", 10**6)
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        with stopper() as signals:
+        with stop_on_signals() as signals:
             os.kill(os.getpid(), signal.SIGTERM)
             assert (list(signals), seen) == ([signal.SIGTERM], [])
             os.kill(os.getpid(), signal.SIGTERM)
             assert seen == []
-            monkeypatch.setattr(stopping, "GRACE", 0.0)
+            monkeypatch.setattr(stopping, "GRACE_SECONDS", 0.0)
             os.kill(os.getpid(), signal.SIGTERM)
             assert seen == [signal.SIGTERM]
     finally:
@@ -136,10 +136,10 @@ def test_a_second_sigterm_before_the_checkpoint_has_its_usual_effect_but_not_at_
 
 def test_notes_that_nobody_reads_end_no_run(tmp_path: Path) -> None:
     from saccade import api
-    from saccade.training.run_printer import Lines
+    from saccade.training.run_printer import RunPrinter
     from support import tiny_recipe
 
     def gone(text: str) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    assert api.fit(tiny_recipe(), tmp_path / "run", watcher=Lines("run", gone))[1].done
+    assert api.fit(tiny_recipe(), tmp_path / "run", watcher=RunPrinter("run", gone))[1].done

@@ -18,7 +18,7 @@ from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 from saccade.training.checkpoints import RunFolder
-from saccade.training.parameters import learned
+from saccade.training.parameters import model_tensors
 from saccade.training.transfer import take_over
 
 TEXT = [Document("the black cat saw the dog and the dog saw a mouse", 1)]
@@ -96,12 +96,14 @@ def test_labels_stand_on_what_was_learned_on_plain_text(
     first = pretrained(tmp_path / "first", objective, before, **more)
     made = build(task, after, tmp_path / "first")
     assert made.task.text.to_json() == first.task.text.to_json(), "the vocabulary comes along"
-    stored = {name.removeprefix("body."): value for name, value in learned(first.model).items()}
+    stored = {
+        name.removeprefix("body."): value for name, value in model_tensors(first.model).items()
+    }
     torch.manual_seed(made.recipe.seed)
     fresh = type(made.task)(made.task.text, made.task.labels).build(
         recipes.Builder(made.recipe.model)
     )
-    body, checked = learned(made.model.body), 0
+    body, checked = model_tensors(made.model.body), 0
     for name, value in body.items():
         other = stored.get(name, stored.get(name.replace("embedding.", "source.")))
         assert other is not None, name
@@ -111,35 +113,35 @@ def test_labels_stand_on_what_was_learned_on_plain_text(
         checked += 1
     assert checked == len(body) > 3
     # the head and the pool are the task's own, drawn by the seed
-    for name, value in learned(made.model).items():
+    for name, value in model_tensors(made.model).items():
         if not name.startswith("body."):
-            assert torch.equal(value, learned(fresh)[name]), name
+            assert torch.equal(value, model_tensors(fresh)[name]), name
 
 
 def test_an_encoder_decoder_takes_an_encoder_and_a_decoder(tmp_path: Path) -> None:
     masked = pretrained(tmp_path / "masked", "masked", "transformer-encoder")
     made = build("translation", "transformer", tmp_path / "masked")
     assert made.task.source is made.task.target, "one vocabulary for both sides"
-    for name, value in learned(masked.model.body).items():
+    for name, value in model_tensors(masked.model.body).items():
         for mine in (
             ({"embedding": "source"}, {"embedding": "target"})
             if name.startswith("embedding")
             else ({},)
         ):
             key = name.replace("embedding", mine.get("embedding", ""))
-            found = learned(made.model)[key]
+            found = model_tensors(made.model)[key]
             assert torch.equal(found, value[: len(found)])
     causal = pretrained(tmp_path / "causal", "causal", "transformer-decoder")
     made = build("translation", "transformer", tmp_path / "causal")
-    for name, value in learned(causal.model).items():
+    for name, value in model_tensors(causal.model).items():
         if name.startswith("decoder"):
-            assert torch.equal(learned(made.model)[name], value)
+            assert torch.equal(model_tensors(made.model)[name], value)
     denoising = pretrained(
         tmp_path / "denoising", "denoising", "transformer", model={"tied": False}
     )
     made = build("translation", "transformer", tmp_path / "denoising", model={"tied": False})
-    for name, value in learned(denoising.model).items():
-        found = learned(made.model)[name]
+    for name, value in model_tensors(denoising.model).items():
+        found = model_tensors(made.model)[name]
         if name != "head.weight":
             assert torch.equal(found, value[: len(found)]), name
 
@@ -150,7 +152,7 @@ def test_a_decoder_alone_reads_what_the_decoder_of_a_pair_read(tmp_path: Path) -
     rows = made.model.body.embedding.tokens.weight
     assert torch.equal(rows, pair.model.target.tokens.weight[: len(rows)])
     inner = "decoder.1.feedforward.inner.weight"
-    assert torch.equal(learned(made.model.body)[inner], learned(pair.model)[inner])
+    assert torch.equal(model_tensors(made.model.body)[inner], model_tensors(pair.model)[inner])
 
 
 def test_the_same_kind_of_model_takes_the_head_too(tmp_path: Path) -> None:
@@ -163,8 +165,8 @@ def test_the_same_kind_of_model_takes_the_head_too(tmp_path: Path) -> None:
             language={"objective": objective, "block": 8},
         )
         assert all(
-            torch.equal(value, learned(first.model)[name])
-            for name, value in learned(again.model).items()
+            torch.equal(value, model_tensors(first.model)[name])
+            for name, value in model_tensors(again.model).items()
         )
 
 
@@ -175,7 +177,7 @@ def test_a_head_of_the_same_shape_in_another_task_is_not_taken(tmp_path: Path) -
     assert made.model.head.weight.shape == tagger.model.head.weight.shape
     assert not torch.equal(made.model.head.weight, tagger.model.head.weight)
     inner = "body.encoder.0.feedforward.inner.weight"
-    assert torch.equal(learned(made.model)[inner], learned(tagger.model)[inner])
+    assert torch.equal(model_tensors(made.model)[inner], model_tensors(tagger.model)[inner])
 
 
 def test_rows_of_masks_behind_the_words_are_left_where_they_are(tmp_path: Path) -> None:
@@ -257,7 +259,7 @@ def test_a_training_begins_there_and_its_model_stands_alone(tmp_path: Path, obje
     )
     made, _ = api.fit(fine, tmp_path / "fine")
     rows = made.model.body.embedding.tokens.weight
-    stored = learned(first.model)
+    stored = model_tensors(first.model)
     assert torch.equal(
         rows, stored[next(name for name in stored if name.endswith("tokens.weight"))][: len(rows)]
     )

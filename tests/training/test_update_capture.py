@@ -234,7 +234,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Replays.made = []
     monkeypatch.setattr(CapturedUpdate, "capture", run_again)
-    monkeypatch.setattr(loop, "captures", lambda settings, *_: settings.graphs)
+    monkeypatch.setattr(loop, "uses_graphs", lambda settings, *_: settings.graphs)
     monkeypatch.setattr(torch.optim.AdamW, "__init__", without_capture(torch.optim.AdamW.__init__))
 
 

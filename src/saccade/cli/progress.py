@@ -21,7 +21,7 @@ from ..experiments.study import Job
 from ..training.checkpoints import Progress as At
 from ..training.cost import Cost, duration
 from ..training.loop import Watcher
-from ..training.run_printer import Lines
+from ..training.run_printer import RunPrinter
 from .shared import err, note
 
 COLUMNS = (
@@ -110,7 +110,7 @@ class RunBoard:
             yield RunWatcher(self.progress, name, updates)
 
 
-class RunWatcher(Lines):
+class RunWatcher(RunPrinter):
     """One training run on a board: its bar moves at each update and says what is done in between."""
 
     def __init__(self, progress: Progress, name: str, updates: int) -> None:

@@ -68,7 +68,7 @@ def check_picture(path: Path | None) -> None:
 
 def print_metrics(metrics: dict[str, Any]) -> None:
     """The metrics of an evaluation for people: numbers, BLEU by length, a table of classes, a confusion matrix."""
-    from ..training.logs import shown
+    from ..training.logs import format_metric
     from ..views.text_table import terminal
 
     plain = {
@@ -78,7 +78,7 @@ def print_metrics(metrics: dict[str, Any]) -> None:
     }
     width = max(16, *(len(name) + 2 for name in plain))
     for name, value in plain.items():
-        write(f"{name:<{width}}{shown(name, value)}")
+        write(f"{name:<{width}}{format_metric(name, value)}")
     for row in metrics.get("by_length", []):
         write(
             f"BLEU {row['bleu']:5.1f}    sentences of {row['shortest']} to {row['longest']} {row.get('unit', 'words')}"
@@ -91,7 +91,7 @@ def print_metrics(metrics: dict[str, Any]) -> None:
         ]
         write("")
         lines = (
-            [row["label"], *(shown(name, row[name]) for name in (*COLUMNS, "support"))]
+            [row["label"], *(format_metric(name, row[name]) for name in (*COLUMNS, "support"))]
             for row in rows
         )
         write(terminal([["", *COLUMNS, "support"], *lines]))

@@ -54,7 +54,7 @@ def train(
     with err.status("starting …"):
         from .. import api
         from ..config import recipes
-        from ..training.logs import shown
+        from ..training.logs import format_metric
         from ..training.signals import Stopped
         from .progress import RunBoard
 
@@ -76,7 +76,7 @@ def train(
     if ended.best is None:
         raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
     facts = {name: value for name, value in asdict(ended).items() if name not in ("batch", "worse")}
-    best = f"best dev {made.training.watch} {shown(made.training.watch, ended.best)} at update {ended.best_update:,}"
+    best = f"best dev {made.training.watch} {format_metric(made.training.watch, ended.best)} at update {ended.best_update:,}"
     report(
         json_,
         {"out": str(folder), **facts},

@@ -9,7 +9,6 @@ import torch
 
 from .. import models
 from ..models.builder import AUTO
-from ..recipe import LANGUAGE, WORDLESS
 from . import recipes
 from .recipes import Recipe
 
@@ -24,12 +23,12 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
     """The recipe with its model's size, its vocabulary's size and the tokens of a batch as numbers, and notes of what was chosen."""
     model, vocabulary, training = recipe.model, recipe.vocabulary, recipe.training
     chosen, notes = list[str](), list[str]()
-    learns_words = not (recipe.start_from or recipe.task in WORDLESS)
+    learns_words = not (recipe.start_from or not recipe.kind.has_text)
     if model.get("size") != AUTO and training.tokens and (vocabulary.size or not learns_words):
         return recipe, ()
     letters = sum(sum(map(len, texts_of(one))) for one in examples)
     tokens = letters * TOKENS_PER_LETTER[vocabulary.kind]
-    if recipe.task in WORDLESS:
+    if not recipe.kind.has_text:
         tokens = len(examples) * TOKENS_PER_PICTURE
     on_gpu = recipes.device(recipe.device).type == "cuda"
     if model.get("size") == AUTO:
@@ -46,7 +45,7 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
         )
         chosen.append(f"vocabulary.size={vocabulary.size}")
     if not training.tokens:
-        if recipe.task in WORDLESS:
+        if not recipe.kind.has_text:
             most = MOST_PICTURES[on_gpu]
             training = dataclasses.replace(
                 training, tokens=max(min(most, len(examples) // 20), FEWEST_PICTURES)
@@ -68,7 +67,8 @@ def choose_tokens(recipe: Recipe, examples: Sequence[Any], tokens: float, on_gpu
     """How many tokens a batch has, for data of about so many."""
     # no example has more tokens than bytes; language models read blocks. One line that is far too long must not decide.
     bytes_of = sorted(len(" ".join(texts_of(one)).encode()) + 4 for one in examples)
-    longest = 0 if recipe.task in LANGUAGE else bytes_of[(len(bytes_of) - 1) * 99 // 100]
+    whole = "data.max_length" in recipe.kind.settings
+    longest = bytes_of[(len(bytes_of) - 1) * 99 // 100] if whole else 0
     return min(max(1000, round(tokens / 10_000) * 100, longest), 8192 if on_gpu else 4096)
 
 

@@ -16,7 +16,7 @@ from ..errors import SaccadeError, did_you_mean
 from ..models import builder as building
 from ..models.builder import Builder
 from ..models.modifications import table as modifications
-from ..recipe import LIMITS, PAIRS, Recipe, plain, without_effect
+from ..recipe import LIMITS, Recipe, plain, without_effect
 from ..settings import fill
 from ..training import schedules
 from .index import RECIPES
@@ -86,7 +86,7 @@ def wants_joint(recipe: Recipe) -> bool:
     return (
         wants
         and recipe.model.get("shared", True)
-        and recipe.task in PAIRS
+        and "vocabulary.joint" in recipe.kind.settings
         and not recipe.start_from
     )
 

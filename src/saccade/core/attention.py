@@ -13,15 +13,15 @@ from torch import Tensor
 from ..errors import SaccadeError, did_you_mean
 from . import backends
 from .backends.call import Call
-from .masks import Full, Mask, Prepared, how_to_make
+from .masks import Full, Mask, Prepared, mask_hint
 from .mechanism import Mechanism, Ready
 from .positions import NoPosition, Positions
-from .query_chunks import in_parts, is_huge
+from .query_chunks import attend_in_chunks, is_huge
 
 DEFAULT = Mechanism()
-RENAMED = "explain(q, k, …) is now called saccade.which_backend(q, k, …)"
+EXPLAIN_RENAMED = "explain(q, k, …) is now called saccade.which_backend(q, k, …)"
 # What people write who know PyTorch's functions and layers, and what it is called here.
-TORCH_WORDS = {
+TORCH_ARGUMENTS = {
     "is_causal": "pass mask=masks.causal()",
     "attn_mask": "pass mask=masks.matrix(allowed), where 1 or True means that a query may attend to a key",
     "key_padding_mask": "pass mask=masks.padding(lengths), or masks.matrix(~key_padding_mask[:, None, None])",
@@ -39,14 +39,14 @@ TORCH_WORDS = {
 P = ParamSpec("P")
 R = TypeVar("R")
 # who is called by `attend`: open records of foreign models
-hearing: list[Callable[[Mechanism, Call, Mask | None], None]] = []
+attend_listeners: list[Callable[[Mechanism, Call, Mask | None], None]] = []
 
 
 class UnknownArgument(SaccadeError, TypeError):
     """An argument that a function does not have; also a TypeError, as for any other function."""
 
 
-def with_hints(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def hint_unknown_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: an unknown keyword argument is refused with the way out, where it is one of PyTorch's or nearly one of ours."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -65,8 +65,8 @@ def with_hints(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 ):
                     raise
                 way_out = (
-                    f"; {TORCH_WORDS[wrong]}"
-                    if wrong in TORCH_WORDS
+                    f"; {TORCH_ARGUMENTS[wrong]}"
+                    if wrong in TORCH_ARGUMENTS
                     else did_you_mean(wrong, known)
                 )
             raise UnknownArgument(f"{name} has no argument '{wrong}'{way_out}")
@@ -76,7 +76,7 @@ def with_hints(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-@with_hints("attend")
+@hint_unknown_arguments("attend")
 def attend(
     q: Tensor,
     k: Tensor,
@@ -103,8 +103,8 @@ def attend(
     >>> attend(q, k, v, mask=masks.causal()).shape
     torch.Size([2, 4, 10, 16])
     """
-    call = pose(q, k, v, mechanism, mask, positions, dropout)
-    for hear in hearing:
+    call = build_call(q, k, v, mechanism, mask, positions, dropout)
+    for hear in attend_listeners:
         hear(DEFAULT if mechanism is None else mechanism, call, mask)
     return backends.run(call, backend)
 
@@ -120,7 +120,7 @@ def read(
     """`attend` for keys and values that `mechanism.prepare` has made: nothing is checked or prepared again."""
     call = call_of(q, ready, mechanism, mask, positions, dropout)
     if q.shape[2] > 1 and not torch.compiler.is_compiling() and is_huge(call):
-        return in_parts(call, call_of, ready, mechanism, positions)
+        return attend_in_chunks(call, call_of, ready, mechanism, positions)
     return backends.run(call)
 
 
@@ -132,10 +132,10 @@ def weights(
     positions: Positions | None = None,
 ) -> Tensor:
     """The weights alone, B H Q K, by the definition."""
-    return backends.eager.weights(pose(q, k, k, mechanism, mask, positions, 0.0))
+    return backends.eager.weights(build_call(q, k, k, mechanism, mask, positions, 0.0))
 
 
-def pose(
+def build_call(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -217,7 +217,7 @@ def which_backend(
     v: Tensor | None = None,
 ) -> Explanation:
     """Which backends can run the mechanism on these tensors, which one is taken, and why the others refuse."""
-    call = pose(q, k, k if v is None else v, mechanism, mask, None, 0.0)
+    call = build_call(q, k, k if v is None else v, mechanism, mask, None, 0.0)
     chosen = backends.choose(call)
     found = sorted(
         (one.refuses(call) is not None, one.rank(call), name, one)
@@ -228,7 +228,7 @@ def which_backend(
 
 def explain(*given: Any, **named: Any) -> Explanation:
     """The name of `which_backend` until 0.2."""
-    warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
+    warnings.warn(EXPLAIN_RENAMED, DeprecationWarning, stacklevel=2)
     return which_backend(*given, **named)
 
 
@@ -241,7 +241,7 @@ def check_kinds(
             f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)"
         )
     if mask is not None and not isinstance(mask, Mask):
-        raise SaccadeError(f"expected a mask, got {type(mask).__name__}; {how_to_make(mask)}")
+        raise SaccadeError(f"expected a mask, got {type(mask).__name__}; {mask_hint(mask)}")
     if positions is not None and not isinstance(positions, Positions):
         raise SaccadeError(
             f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)"

@@ -2,7 +2,7 @@
 log-probabilities of choices that were sampled (hard attention), and the weights over a source where the loss asks for them.
 
 A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
-`left.total(tokens)`. While nobody collects, `leave` returns x as it is and costs nothing.
+`left.total(tokens)`. While nobody collects, `add_loss` returns x as it is and costs nothing.
 
 The other way round, `collect(target)` passes to a head what the loss asks for: a head that finds log p of the targets without computing
 those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary; one that finds
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .tracing import may_read
+from .tracing import can_sync
 
 
 class Join(torch.autograd.Function):
@@ -60,7 +60,7 @@ class Weights:
     first: int
 
 
-class Left:
+class Collected:
     """What one forward pass leaves. A cost is a scalar (per token of the whole batch) or B numbers (per token of each row)."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Left:
             owners.setdefault(id(one.owner), []).append(one)
         return sum((some[0].owner.estimate(some, losses, counted) for some in owners.values()), 0.0)
 
-    def unevenness(self, counted: Tensor) -> Tensor | float:
+    def doubly_stochastic_penalty(self, counted: Tensor) -> Tensor | float:
         """Σ_i (1 − Σ_t α_ti)² over the positions i of each row's source and the outputs t that count (B T), the mean over the layers that
         look at it: 0 where every position is looked at once in all (Xu et al. 2015, eq. 14)."""
         passes: list[list[Weights]] = []
@@ -125,29 +125,29 @@ class _Open(threading.local):
     which torch.compile cannot trace."""
 
     def __init__(self) -> None:
-        self.passes: list[Left] = []
+        self.passes: list[Collected] = []
 
 
 _open = _Open()
 
 
-def leave(x: Tensor, name: str, cost: Tensor) -> Tensor:
+def add_loss(x: Tensor, name: str, cost: Tensor) -> Tensor:
     """x unchanged; `cost` joins the loss that is being computed, if one is."""
     if not _open.passes:
         return x
-    x, cost = joined(x, cost)
+    x, cost = join(x, cost)
     _open.passes[-1].costs.append((name, cost))
     return x
 
 
-def wanted(x: Tensor) -> Tensor | None:
+def requested_targets(x: Tensor) -> Tensor | None:
     """The one token for each row of x (… dim) whose log p is all that the loss needs; None where all logits are needed, or where sizes
     may not depend on numbers."""
-    left = asked(x)
-    return left.target if left is not None and not left.smoothing and may_read() else None
+    left = requested_losses(x)
+    return left.target if left is not None and not left.smoothing and can_sync() else None
 
 
-def asked(x: Tensor) -> Left | None:
+def requested_losses(x: Tensor) -> Collected | None:
     """What the loss asks for, where it is the sum of the losses of one `target` for each row of x (… dim), with this `smoothing` and but for
     targets to `ignore`: a head may answer with −loss of each. None where all logits are needed."""
     if not _open.passes or _open.passes[-1].target is None:
@@ -155,22 +155,22 @@ def asked(x: Tensor) -> Left | None:
     return _open.passes[-1] if _open.passes[-1].target.shape == x.shape[:-1] else None
 
 
-def collecting() -> bool:
+def is_collecting() -> bool:
     """Whether a loss is being computed."""
     return len(_open.passes) > 0  # not `bool`, which breaks a graph of torch 2.11
 
 
-def leave_sample(x: Tensor, sample: Sample) -> Tensor:
+def add_sample(x: Tensor, sample: Sample) -> Tensor:
     """x unchanged; the choices are learned by how much better than usual the loss is that follows them (REINFORCE)."""
     if not _open.passes:
         return x
-    x, sample.log_prob, sample.entropy = joined(x, sample.log_prob, sample.entropy)
+    x, sample.log_prob, sample.entropy = join(x, sample.log_prob, sample.entropy)
     _open.passes[-1].samples.append(sample)
     return x
 
 
 @contextmanager
-def located(first: int, in_order: bool) -> Iterator[None]:
+def locate_samples(first: int, in_order: bool) -> Iterator[None]:
     """Says of what is sampled within the `with` at which outputs it is."""
     before = len(_open.passes[-1].samples) if _open.passes else 0
     yield
@@ -178,26 +178,26 @@ def located(first: int, in_order: bool) -> Iterator[None]:
         one.first, one.in_order = first, in_order
 
 
-def drawn_once(what: Any, draw: Callable[[], Tensor]) -> Tensor:
+def draw_once(what: Any, draw: Callable[[], Tensor]) -> Tensor:
     """What `draw` gives, the same for all that ask in one forward pass."""
     if what not in _open.passes[-1].drawn:
         _open.passes[-1].drawn[what] = draw()
     return _open.passes[-1].drawn[what]
 
 
-def asks_weights() -> bool:
+def weights_requested() -> bool:
     """Whether the loss needs the weights over the source."""
     return len(_open.passes) > 0 and _open.passes[-1].asks_weights
 
 
-def leave_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, first: int) -> Tensor:
+def add_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, first: int) -> Tensor:
     """x unchanged; the loss gets the weights."""
-    x, values = joined(x, values)
+    x, values = join(x, values)
     _open.passes[-1].weights.append(Weights(site, values, there, first))
     return x
 
 
-def joined(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+def join(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """x and what is left besides it, in float32 at least, as one node of the graph."""
     found: tuple[Tensor, ...] = Join.apply(
         x, *(value if value.dtype == torch.float64 else value.float() for value in values)
@@ -211,9 +211,9 @@ def collect(
     asks_weights: bool = False,
     ignore: int = -100,
     smoothing: float = 0.0,
-) -> Iterator[Left]:
-    """Within the `with`, what `leave` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
-    left = Left(target, asks_weights, ignore, smoothing)
+) -> Iterator[Collected]:
+    """Within the `with`, what `add_loss` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
+    left = Collected(target, asks_weights, ignore, smoothing)
     _open.passes.append(left)
     try:
         yield left

@@ -11,7 +11,7 @@ from torch import Tensor
 Made = TypeVar("Made")
 
 
-class Keeper:
+class Memo:
     """Keeps what is made from it, so that it is made once."""
 
     kept: dict[Hashable, Any]

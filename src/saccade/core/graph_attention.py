@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..errors import SaccadeError
 from ..settings import Range
 from . import positions, scores
-from .initialization import drawn
+from .initialization import normal_parameter
 from .positions import Position, Positions
 from .scores import Score, per_head
 
@@ -52,7 +52,7 @@ class EdgeBias(Position):
     def __init__(self, heads: int, kinds: Annotated[int, Range(1, 65536)] = 8) -> None:
         super().__init__()
         self.heads, self.kinds = heads, kinds
-        self.table = drawn(kinds + 1, heads, std=0.02)
+        self.table = normal_parameter(kinds + 1, heads, std=0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if positions.relation is None:

@@ -22,7 +22,7 @@ from .backends.call import Call
 from .masks import Mask
 from .mechanism import Mechanism
 from .record import Look, Seen
-from .record_foreign import LOCK, OPEN, ForeignLook, Watch, count, notice
+from .record_foreign import LOCK, ForeignLook, Watch, open_watches, record_call, recorded_calls
 from .recorder import listeners
 
 SIGNATURE = signature(F.multi_head_attention_forward)
@@ -119,29 +119,31 @@ def fast_layer_look(*args: Any) -> Look:
     return fast_look(x, heads, weight, bias, *args[18:])
 
 
-def listening(original: Callable[..., Any], look: Callable[..., Look | None]) -> Callable[..., Any]:
+def make_listener(
+    original: Callable[..., Any], look: Callable[..., Look | None]
+) -> Callable[..., Any]:
     """A function that runs another and has it noticed, unless something inside of it was, or saccade or torch.nn called it for itself."""
 
     @wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
-        before, caller = count(), sys._getframe(1).f_globals.get("__name__", "")
+        before, caller = recorded_calls(), sys._getframe(1).f_globals.get("__name__", "")
         found = original(*args, **kwargs)
         if (
-            count() == before
+            recorded_calls() == before
             and caller != "torch.nn.functional"
             and not caller.startswith("saccade.core.")
         ):
-            notice(lambda: look(*args, **kwargs))
+            record_call(lambda: look(*args, **kwargs))
         return found
 
     return run
 
 
 # each function, and the one that takes its position while a record is open
-PAIRS = [
-    (getattr(home, name), listening(getattr(home, name), look))
+LISTENERS = [
+    (getattr(home, name), make_listener(getattr(home, name), look))
     for home, name, look in (
         (F, "scaled_dot_product_attention", sdpa_look),
         (F, "multi_head_attention_forward", module_look),
@@ -149,18 +151,18 @@ PAIRS = [
         (torch, "_transformer_encoder_layer_fwd", fast_layer_look),
     )
 ]
-LISTENING = {id(plain): heard for plain, heard in PAIRS}
-PLAIN = {id(heard): plain for plain, heard in PAIRS}
+LISTENER_OF = {id(plain): heard for plain, heard in LISTENERS}
+ORIGINAL_OF = {id(heard): plain for plain, heard in LISTENERS}
 # the namespaces of open models, where the functions may have other names
-searched: list[dict[str, Any]] = []
+model_namespaces: list[dict[str, Any]] = []
 
 
 def replace(by: dict[int, Any]) -> None:
     """Puts listening functions where plain ones are, or back: by their names in all that was imported, by any name in the models' own."""
     imported = (getattr(module, "__dict__", None) for module in list(sys.modules.values()))
-    names = [plain.__name__ for plain, _ in PAIRS]
+    names = [plain.__name__ for plain, _ in LISTENERS]
     spaces = [(space, names) for space in imported if type(space) is dict] + [
-        (space, list(space)) for space in searched
+        (space, list(space)) for space in model_namespaces
     ]
     for space, keys in spaces:
         for key in keys:
@@ -168,9 +170,11 @@ def replace(by: dict[int, Any]) -> None:
                 space[key] = by[id(space[key])]
 
 
-def hear_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
+def record_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
     """`saccade.attend` was called."""
-    notice(lambda: Look(mechanism, call.q.detach(), call.key.detach(), mask, call.positions, 0))
+    record_call(
+        lambda: Look(mechanism, call.q.detach(), call.key.detach(), mask, call.positions, 0)
+    )
 
 
 @contextmanager
@@ -181,20 +185,22 @@ def watch(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterato
     )
     mine, homes = Watch(model, seen), {type(one).__module__ for one in modules} & sys.modules.keys()
     with LOCK:
-        OPEN.append(mine)
-        searched.extend([*map(vars, modules), *(vars(sys.modules[home]) for home in sorted(homes))])
-        replace(LISTENING)
-        attention.hearing[:] = [hear_attend]
+        open_watches.append(mine)
+        model_namespaces.extend(
+            [*map(vars, modules), *(vars(sys.modules[home]) for home in sorted(homes))]
+        )
+        replace(LISTENER_OF)
+        attention.attend_listeners[:] = [record_attend]
     try:
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
             yield
     finally:
         with LOCK:
-            OPEN.remove(mine)
-            if not OPEN:
-                replace(PLAIN)
-                searched.clear()
-                attention.hearing.clear()
+            open_watches.remove(mine)
+            if not open_watches:
+                replace(ORIGINAL_OF)
+                model_namespaces.clear()
+                attention.attend_listeners.clear()
 
 
 listeners.append(watch)

@@ -10,36 +10,36 @@ from torch import Tensor
 from .masks import Mask
 
 Made = TypeVar("Made")
-kept: WeakKeyDictionary[Mask, dict[str, tuple[Hashable, Any]]] = WeakKeyDictionary()
+cache: WeakKeyDictionary[Mask, dict[str, tuple[Hashable, Any]]] = WeakKeyDictionary()
 
 
-class Same:
+class SameTensor:
     """A tensor that equals itself alone. It is held, so that no new tensor can get its id."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.tensor is self.tensor
+        return isinstance(other, SameTensor) and other.tensor is self.tensor
 
     def __hash__(self) -> int:
         return id(self.tensor)
 
 
-def kept_with(mask: Mask, what: str, sizes: Hashable, make: Callable[[], Made]) -> Made:
+def cached_for_mask(mask: Mask, what: str, sizes: Hashable, make: Callable[[], Made]) -> Made:
     """`make()`, or what it made the last time, if nothing has changed since: `sizes`, and the mask's own numbers and tensors.
     A write through `.data` or NumPy has no version and is not noticed: give the mask a new tensor."""
-    state = state_of(mask)
+    state = fingerprint(mask)
     if state is None:
         return make()
-    own, key = kept.setdefault(mask, {}), (sizes, state)
+    own, key = cache.setdefault(mask, {}), (sizes, state)
     if what not in own or own[what][0] != key:
         own[what] = key, make()
     found: Made = own[what][1]
     return found
 
 
-def state_of(mask: Mask) -> tuple[Hashable, ...] | None:
+def fingerprint(mask: Mask) -> tuple[Hashable, ...] | None:
     """What a mask's answers depend on; None where it is not known, as of a function or a class of one's own."""
     if type(mask).__module__ != Mask.__module__:
         return None
@@ -47,9 +47,9 @@ def state_of(mask: Mask) -> tuple[Hashable, ...] | None:
     for value in vars(mask).values():
         inner: Hashable = value
         if isinstance(value, Mask):
-            inner = state_of(value)
+            inner = fingerprint(value)
         elif isinstance(value, Tensor):
-            inner = None if value.is_inference() else (Same(value), value._version)
+            inner = None if value.is_inference() else (SameTensor(value), value._version)
         elif not isinstance(value, int | float | str):
             return None
         if inner is None:

@@ -23,13 +23,13 @@ from torch import Tensor
 from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Natural, Positive, Range
-from .cache import Cache, Keeper
-from .tracing import is_there, may_read
+from .cache import Cache, Memo
+from .tracing import can_sync, is_on_device
 
 table: Table[type[Mask]] = Table("masks", "mask", facts=("heads", "n"))
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Starts = NDArray[np.int64]  # of blocks of positions
-MOST_BLOCKS = 65_536  # of a text, where all heads see the same
+MAX_BLOCKS = 65_536  # of a text, where all heads see the same
 
 
 class Mask:
@@ -71,7 +71,7 @@ class Mask:
         """The same mask with its tensors on `device`."""
         return (
             self
-            if is_there(self, torch.device(device))
+            if is_on_device(self, torch.device(device))
             else self.map(lambda tensor: tensor.to(device))
         )
 
@@ -139,11 +139,11 @@ class Mask:
         """The predicate for all rows and heads at positions i (Q) and j (K), B|1 × H|1 × Q|1 × K|1."""
         b = torch.arange(batch, device=i.device).view(-1, 1, 1, 1)
         h = torch.arange(heads, device=i.device).view(-1, 1, 1)
-        allowed = booleans(self.to(i.device)(b, h, i.view(-1, 1), j), self)
+        allowed = check_booleans(self.to(i.device)(b, h, i.view(-1, 1), j), self)
         return allowed.view((1,) * (4 - allowed.dim()) + tuple(allowed.shape))
 
 
-class Prepared(Mask, Cache, Keeper):
+class Prepared(Mask, Cache, Memo):
     """A mask for fixed sizes, for one pass: booleans, numbers to add and block masks are made once. A later change of the mask's tensors
     is not seen, even in place; prepare the mask again."""
 
@@ -166,7 +166,7 @@ class Prepared(Mask, Cache, Keeper):
             allowed = self.allowed()
             some = allowed.any(-1, keepdim=True)
             readable = (
-                may_read()
+                can_sync()
                 and type(some) is Tensor
                 and not torch._C._functorch.is_batchedtensor(some)
             )
@@ -234,7 +234,7 @@ class Prepared(Mask, Cache, Keeper):
         return repr(self.mask)
 
 
-def booleans(answer: Any, mask: Mask) -> Tensor:
+def check_booleans(answer: Any, mask: Mask) -> Tensor:
     """What a predicate answered; numbers are refused, since 2 and −1 have no truth that all backends agree on."""
     if not isinstance(answer, Tensor) or answer.dtype != torch.bool:
         kind = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
@@ -244,7 +244,7 @@ def booleans(answer: Any, mask: Mask) -> Tensor:
     return answer
 
 
-def of_any_head(needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def any_head(needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """R C: the blocks that some head needs, of those that `Mask.needed` names (R C or H R C)."""
     return np.logical_or.reduce(needed.reshape(-1, *needed.shape[-2:]), 0)
 
@@ -400,10 +400,10 @@ class Blocks(Mask):
         if (
             min(length, size) < 1
             or min(window, globals, random, last, extra) < 0
-            or count**2 * patterns > MOST_BLOCKS**2
+            or count**2 * patterns > MAX_BLOCKS**2
         ):
             got = f"blocks of {size} over {length} positions with window {window}, globals {globals} and {last}, random {random}"
-            most = f"at most {math.isqrt(MOST_BLOCKS**2 // max(patterns, 1)):,} blocks"
+            most = f"at most {math.isqrt(MAX_BLOCKS**2 // max(patterns, 1)):,} blocks"
             raise SaccadeError(
                 f"{got}; size and length must be positive, the rest not negative, {most}"
             )
@@ -595,13 +595,13 @@ class Not(Pair):
         super().__init__(mask, mask)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return ~booleans(self.first(b, h, i, j), self.first)
+        return ~check_booleans(self.first(b, h, i, j), self.first)
 
     def __repr__(self) -> str:
         return f"~{self.first!r}"
 
 
-def how_to_make(given: object) -> str:
+def mask_hint(given: object) -> str:
     """The way out where something else is given for a mask."""
     predicate = callable(given) and not isinstance(given, Tensor)
     return f"make one with saccade.masks, such as {'masks.where(function)' if predicate else 'masks.matrix(allowed) of 0/1 numbers'}"
@@ -610,7 +610,7 @@ def how_to_make(given: object) -> str:
 def check_mask(given: object) -> Mask:
     if not isinstance(given, Mask):
         raise SaccadeError(
-            f"a mask is combined with another mask, got {type(given).__name__}; {how_to_make(given)}"
+            f"a mask is combined with another mask, got {type(given).__name__}; {mask_hint(given)}"
         )
     return given
 

@@ -46,7 +46,7 @@ class Normalizer(nn.Module):
         return wrong if score.needs_sum else None
 
 
-def count(scores: Tensor, hidden: Tensor | None) -> Tensor:
+def count_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:
     """How many keys each row may attend to, 1 for a row that may attend to none."""
     if hidden is None:
         return scores.new_full((), scores.shape[-1])
@@ -92,7 +92,7 @@ class Relu(Pointwise):
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         weights = scores.relu()
-        return weights / count(scores, hidden) if self.by_count else weights
+        return weights / count_visible(scores, hidden) if self.by_count else weights
 
 
 @table.add("relu-sum")
@@ -117,7 +117,9 @@ class Sigmoid(Pointwise):
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         return (
-            (scores - count(scores, hidden).log()).sigmoid() if self.by_count else scores.sigmoid()
+            (scores - count_visible(scores, hidden).log()).sigmoid()
+            if self.by_count
+            else scores.sigmoid()
         )
 
 
@@ -156,13 +158,13 @@ class Entmax(Normalizer):
         raise NotImplementedError
 
 
-def ranked(scores: Tensor) -> tuple[Tensor, Tensor]:
+def sort_descending(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Each row without gradients, the largest score first, and 1, 2, 3 …"""
     rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     return scores.detach().sort(-1, descending=True).values, rank
 
 
-def last(thresholds: Tensor, inside: Tensor) -> Tensor:
+def last_threshold(thresholds: Tensor, inside: Tensor) -> Tensor:
     """The threshold of the last sorted score that is inside the support; the first in a row of NaN, which has no support."""
     return thresholds.gather(-1, inside.sum(-1, keepdim=True).sub(1).clamp_min(0))
 
@@ -172,9 +174,9 @@ class Sparsemax(Entmax):
     """The Euclidean projection of the scores onto the simplex: max(0, s_j − τ), Σ = 1."""
 
     def project(self, scores: Tensor) -> Tensor:
-        values, rank = ranked(scores)
+        values, rank = sort_descending(scores)
         thresholds = (values.cumsum(-1) - 1) / rank
-        above = (scores - last(thresholds, values > thresholds)).relu()
+        above = (scores - last_threshold(thresholds, values > thresholds)).relu()
         support = above > 0
         # 0, but for its gradient
         moved = (above.sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True)
@@ -186,11 +188,11 @@ class Entmax15(Entmax):
     """Between softmax and sparsemax: max(0, s_j/2 − τ)², Σ = 1."""
 
     def project(self, scores: Tensor) -> Tensor:
-        values, rank = ranked(scores / 2)
+        values, rank = sort_descending(scores / 2)
         mean = values.cumsum(-1) / rank
         spread = values.square().cumsum(-1) - rank * mean.square()
         thresholds = mean - ((1 - spread) / rank).clamp_min(0).sqrt()
-        root = (scores / 2 - last(thresholds, values >= thresholds)).relu()
+        root = (scores / 2 - last_threshold(thresholds, values >= thresholds)).relu()
         support, squares = root > 0, root.square()
         size, mean = support.sum(-1, keepdim=True), root.sum(-1, keepdim=True)
         mean = mean / size
@@ -200,7 +202,7 @@ class Entmax15(Entmax):
         return squares - 2 * moved * root + torch.where(support, moved.square(), 0.0)
 
 
-def gumbel(like: Tensor) -> Tensor:
+def gumbel_noise(like: Tensor) -> Tensor:
     """Noise with which s_j + noise_j is the largest of a row with probability softmax(s)_j; drawn without reading a number on the way."""
     drawn = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_()
     return -drawn.clamp_min_(torch.finfo(like.dtype).tiny).log_()
@@ -259,12 +261,12 @@ class Hard(Normalizer):
             return softmax_rows(scores, hidden)
         with torch.no_grad():
             at = self.largest(
-                scores + gumbel(scores) if self.training else scores, hidden
+                scores + gumbel_noise(scores) if self.training else scores, hidden
             ).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)
         return (
             self.leave(weights, scores, hidden, at)
-            if self.training and auxiliary_losses.collecting()
+            if self.training and auxiliary_losses.is_collecting()
             else weights
         )
 
@@ -282,10 +284,10 @@ class Hard(Normalizer):
         if self.soft or self.warmup:
             draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share
             # one row is read in one way in the whole model
-            sampled = auxiliary_losses.drawn_once(("soft", len(scores)), draw)
+            sampled = auxiliary_losses.draw_once(("soft", len(scores)), draw)
             chosen = chosen * sampled.view(-1, 1, 1)
             weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
-        return auxiliary_losses.leave_sample(
+        return auxiliary_losses.add_sample(
             weights, auxiliary_losses.Sample(self, chosen.sum(1), entropy.sum(1), sampled)
         )
 

@@ -19,9 +19,9 @@ from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Positive, Range, overrides
 from . import kernels
-from .cache import Keeper
-from .initialization import drawn
-from .tracing import may_read
+from .cache import Memo
+from .initialization import normal_parameter
+from .tracing import can_sync
 
 table: Table[type[Position]] = Table(
     "positions", "position", facts=("dim", "dim_values", "heads", "causal")
@@ -29,7 +29,7 @@ table: Table[type[Position]] = Table(
 
 
 @dataclass(frozen=True, eq=False)
-class Positions(Keeper):
+class Positions(Memo):
     """Where queries and keys are. i: Q or B × Q; j: K or B × K; `relation`: B|1 × Q × K, what each pair is to each other (steps
     along a parse tree), for positions that ask for it. One object serves a whole pass, so that angles are computed once."""
 
@@ -192,7 +192,7 @@ class Added(Position):
 
     def __init__(self, dim: int, max_len: Annotated[int | None, Range(1, 10**6)] = None) -> None:
         super().__init__()
-        self.vectors = None if max_len is None else drawn(max_len, dim, std=0.02)
+        self.vectors = None if max_len is None else normal_parameter(max_len, dim, std=0.02)
 
     def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
         if self.vectors is None:
@@ -266,7 +266,7 @@ class T5Buckets(Position):
             )
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
         self.both_sides, self.shared = not causal if both_sides is None else both_sides, shared
-        self.table = drawn(buckets, heads, std=0.02)
+        self.table = normal_parameter(buckets, heads, std=0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Which bucket j − i falls into; with `both_sides` half of the buckets are for keys to the right."""
@@ -391,7 +391,7 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 
 def check_within(at: Tensor, size: int) -> None:
     """A clear error for a position that a learned table does not have."""
-    if not at.numel() or at.is_meta or not may_read():
+    if not at.numel() or at.is_meta or not can_sync():
         return
     first, last = int(at.min()), int(at.max())
     if last >= size:

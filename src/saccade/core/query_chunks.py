@@ -12,7 +12,7 @@ from .mechanism import Mechanism, Ready
 from .positions import Positions
 
 # numbers of all scores from which on they are computed in parts, and of a part
-HUGE, PART = (2**26, 2**23)
+MAX_UNCHUNKED_NUMBERS, CHUNK_NUMBERS = (2**26, 2**23)
 
 
 class Shifted(Mask):
@@ -38,20 +38,22 @@ def is_huge(call: Call) -> bool:
     if (
         torch.is_grad_enabled()
         or not call.query.is_cpu
-        or math.prod(call.sizes) * width_of(call) <= HUGE
+        or math.prod(call.sizes) * numbers_per_score(call) <= MAX_UNCHUNKED_NUMBERS
     ):
         return False
     mask = call.mask.mask
     fused = call.score.dot and type(mask) in (Full, Causal) and call.positions is None
-    return not (fused or call.dropout or call.score.kernel or mask.computed or blocked.worth(call))
+    return not (
+        fused or call.dropout or call.score.kernel or mask.computed or blocked.pays_off(call)
+    )
 
 
-def width_of(call: Call) -> int:
+def numbers_per_score(call: Call) -> int:
     """Numbers that a score takes while it is computed: one that is not a dot product may hold a whole vector."""
     return 1 if call.score.dot else call.key.shape[-1]
 
 
-def in_parts(
+def attend_in_chunks(
     call: Call,
     call_of: Callable[..., Call],
     ready: Ready,
@@ -61,7 +63,7 @@ def in_parts(
     """The output of a call, some queries at a time; `call_of` makes the call of a part."""
     (batch, heads, queries, keys), mask = call.sizes, call.mask.mask
     plain = Mechanism(mechanism.score, mechanism.normalize, None, mechanism.position)
-    step = max(1, PART // (batch * heads * keys * width_of(call)))
+    step = max(1, CHUNK_NUMBERS // (batch * heads * keys * numbers_per_score(call)))
     found = []
     for start in range(0, queries, step):
         cut = slice(start, min(start + step, queries))

@@ -55,21 +55,25 @@ class Site(nn.Module):
             self.tape.append(seen)
         normalize = mechanism.normalize
         sampled = normalize.samples and normalize.training
-        if not sampled and factor is None and not (self.cross and auxiliary_losses.asks_weights()):
+        if (
+            not sampled
+            and factor is None
+            and not (self.cross and auxiliary_losses.weights_requested())
+        ):
             return read(q, ready, mechanism, mask, positions, dropout)
         call = call_of(q, ready, mechanism, mask, positions, dropout)
         scores, allowed = eager.scores(call), call.allowed()
-        with auxiliary_losses.located(first, self.in_order):
+        with auxiliary_losses.locate_samples(first, self.in_order):
             weights = normalize(scores, allowed)
         if seen is not None and sampled:
             seen.kept = weights.detach()  # computed again, it would be another sample
         output = eager.weighted_sum(call, weights if factor is None else weights * factor)
-        if not (self.cross and auxiliary_losses.asks_weights()):
+        if not (self.cross and auxiliary_losses.weights_requested()):
             return output
         # a sample has no gradient, what it was sampled from has
         soft = Softmax()(scores, allowed) if sampled else weights
         values = (soft if factor is None else soft * factor).mean(1)
-        return auxiliary_losses.leave_weights(
+        return auxiliary_losses.add_weights(
             output, self, values, None if allowed is None else allowed.any(2).any(1), first
         )
 
@@ -295,19 +299,19 @@ def source_weights(seen: Seen) -> Tensor:
     return torch.stack([one.mean(0) if one.dim() == 4 else one for one in found]).mean(0)
 
 
-def stretched(weights: Tensor, rows: int, columns: int) -> Tensor:
+def stretch_weights(weights: Tensor, rows: int, columns: int) -> Tensor:
     """Weights (… Q K) between texts that a model shortened, between all their positions: the row of a pooled query is repeated, the weight
     of a pooled key divided among the positions it was made from. As they are where nothing was shortened."""
     if weights.shape[-2:] == (rows, columns):
         return weights
     row, column = (
-        pooled_from(*sizes).to(weights.device)
+        pooled_index(*sizes).to(weights.device)
         for sizes in zip((rows, columns), weights.shape[-2:], strict=True)
     )
     return weights[..., row, :][..., column] / torch.bincount(column)[column]
 
 
-def pooled_from(size: int, short: int) -> Tensor:
+def pooled_index(size: int, short: int) -> Tensor:
     """For each of `size` positions, which of the `short` ones it went into; two neighbors were pooled each time."""
     stride = 1
     while -(-size // stride) > short:

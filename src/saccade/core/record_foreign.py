@@ -21,9 +21,9 @@ from .record import Look, Looks, Seen, path_of
 
 # how layers that read another sequence are called: T5, BART and Marian, BERT and GPT-2, nn.TransformerDecoderLayer
 CROSS = re.compile(r"cross|encoder_att|EncDec|multihead_attn|src_att", re.IGNORECASE)
-OPEN: list[Watch] = []
+open_watches: list[Watch] = []
 LOCK = threading.RLock()
-noticed = threading.local()  # .count: calls noticed in this thread
+thread_calls = threading.local()  # .count: calls noticed in this thread
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class ForeignLook(Look):
     numbers_per_score: int = 1
 
     def __post_init__(self, k: Tensor) -> None:
-        self.q, self.keys, self.shared = alone(self.q), k.shape[2], [alone(k)]
+        self.q, self.keys, self.shared = own_copy(self.q), k.shape[2], [own_copy(k)]
         self.added = [mask.detach() for mask in self.masks if mask is not None]
         self.masks = ()
 
@@ -95,7 +95,7 @@ class ForeignLook(Look):
         return scores.softmax(-1)[..., :keys].masked_fill(empty, 0.0)
 
 
-def alone(x: Tensor) -> Tensor:
+def own_copy(x: Tensor) -> Tensor:
     """A tensor that keeps no others alive, as a view into a projection to q, k and v would."""
     x = x.detach()
     return x.clone() if x.untyped_storage().nbytes() > x.nbytes else x
@@ -165,17 +165,17 @@ class Watch:
         looks.calls.append(look)
 
 
-def count() -> int:
+def recorded_calls() -> int:
     """How many calls have been noticed in this thread."""
-    return getattr(noticed, "count", 0)
+    return getattr(thread_calls, "count", 0)
 
 
 @torch.no_grad()
-def notice(make: Callable[[], Look | None]) -> None:
+def record_call(make: Callable[[], Look | None]) -> None:
     """Files a call with every open record to whose model the calling module belongs."""
-    for watch in list(OPEN):
+    for watch in list(open_watches):
         found = watch.caller()
         look = None if found is None else make()
         if found is not None and look is not None:
-            noticed.count = count() + 1
+            thread_calls.count = recorded_calls() + 1
             watch.add(*found, look)

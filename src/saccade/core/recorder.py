@@ -17,7 +17,7 @@ from .record import Look, Looks, Seen, Site, paths_in, sites_of
 
 # What else listens to a model while a record of it is open, and adds to what is seen: core/intercepts.py, huggingface.py
 listeners: list[Callable[[nn.Module, Seen, Sequence[nn.Module]], AbstractContextManager[None]]] = []
-NOTHING = (
+NOTHING_SEEN = (
     "no attention was seen: inside the `with`, the model called none of saccade.attend, F.scaled_dot_product_attention, "
     "nn.MultiheadAttention and Hugging Face's attention functions; run it inside, or see docs/foreign-models.md for what cannot be seen"
 )
@@ -82,7 +82,7 @@ class Record:
                 # not `= None`, which would be a third version to torch.compile
                 object.__delattr__(site, "tape")
         if kind is None and not seen and not self.quiet:
-            warnings.warn(NOTHING, stacklevel=2)
+            warnings.warn(NOTHING_SEEN, stacklevel=2)
 
 
 def record(model: nn.Module, quiet: bool = False) -> Record:

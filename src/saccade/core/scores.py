@@ -217,13 +217,13 @@ class Cosine(Score):
 
     def query(self, q: Tensor) -> Tensor:
         check_heads(len(self.log_sharpness), q)
-        return unit(q) * self.log_sharpness.exp().to(q.dtype)
+        return unit_length(q) * self.log_sharpness.exp().to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:
-        return unit(k)
+        return unit_length(k)
 
 
-def unit(x: Tensor) -> Tensor:
+def unit_length(x: Tensor) -> Tensor:
     """Vectors of length 1, or of zeros; float16 has no number as small as what keeps these from a division by 0."""
     return F.normalize(x.float() if x.dtype is torch.float16 else x, dim=-1).to(x.dtype)
 

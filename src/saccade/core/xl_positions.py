@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .initialization import drawn
+from .initialization import normal_parameter
 from .positions import Position, Positions, sinusoid, table
 
 
@@ -20,7 +20,7 @@ class TransformerXL(Position):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads, self.width = heads, heads * dim
-        self.u, self.v = (drawn(heads, 1, dim, std=0.02) for _ in range(2))
+        self.u, self.v = (normal_parameter(heads, 1, dim, std=0.02) for _ in range(2))
         self.weight = nn.Parameter(torch.randn(heads, dim, self.width) / math.sqrt(self.width))
 
     def encode_query(self, q: Tensor, at: Tensor, positions: Positions) -> Tensor:

@@ -1,6 +1,6 @@
 """Decoding: one loop for every model that has `start` and `step`."""
 
-from .decode_loop import Ensemble, Prompted, Sliding, decode, steps
+from .decode_loop import Ensemble, PromptedModel, SlidingWindow, decode, steps
 from .fast_support import why_plain
 from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
@@ -9,10 +9,10 @@ __all__ = [
     "Ensemble",
     "Hypothesis",
     "MakeSearch",
-    "Prompted",
+    "PromptedModel",
     "Sample",
     "Search",
-    "Sliding",
+    "SlidingWindow",
     "decode",
     "searcher",
     "steps",

@@ -13,18 +13,18 @@ from ..layers.feedforward import MLP, Relu
 from ..layers.norms import LayerNorm, RMSNorm
 from ..layers.output_heads import LinearHead
 from ..layers.residuals import DeepNorm, PostNorm, PreNorm, Residual, ReZero
-from .fast_support import LINEAR, exactly
-from .weight_layouts import Copies, Product, of_weights, product
+from .fast_support import LINEAR, is_unmodified
+from .weight_layouts import Product, WeightCopies, of_weights, product
 
 Join = Callable[[Tensor, Tensor], Tensor]
-WIDEST_NORM = 8192  # numbers of a vector that one program normalizes
+MAX_NORM_WIDTH = 8192  # numbers of a vector that one program normalizes
 
 
 def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
     """A norm as one call; another part is called as it is."""
     if type(norm) is nn.Identity:
         return None
-    if exactly(norm, LayerNorm):
+    if is_unmodified(norm, LayerNorm):
         assert isinstance(norm, LayerNorm)
         shape, weight, bias, eps = (
             norm.weight.shape,
@@ -33,7 +33,7 @@ def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
             norm.eps,
         )
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
-    if exactly(norm, RMSNorm):
+    if is_unmodified(norm, RMSNorm):
         assert isinstance(norm, RMSNorm)
         shape, weight, eps = norm.weight.shape, norm.weight.detach(), norm.eps
         return lambda x: torch.rms_norm(x, shape, weight, eps)
@@ -65,10 +65,10 @@ def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Jo
 def fused_join_of(around: Residual) -> Join | None:
     """Sum and norm in one kernel, where a norm follows the sum at once."""
     norm = around.norm
-    if not isinstance(around, PostNorm) or not exactly(norm, LayerNorm):
+    if not isinstance(around, PostNorm) or not is_unmodified(norm, LayerNorm):
         return None
     assert isinstance(norm, LayerNorm)
-    if norm.weight.shape[0] > WIDEST_NORM:
+    if norm.weight.shape[0] > MAX_NORM_WIDTH:
         return None
     weight, bias, eps = norm.weight.detach(), norm.bias.detach(), norm.eps
 
@@ -80,13 +80,13 @@ def fused_join_of(around: Residual) -> Join | None:
     return join
 
 
-def feedforward_of(part: nn.Module, layout: str, copies: Copies) -> Product:
+def feedforward_of(part: nn.Module, layout: str, copies: WeightCopies) -> Product:
     """A feed-forward part as two products where it is an MLP; any other is called as it is."""
-    if not exactly(part, MLP) or not (
-        exactly(part.inner, *LINEAR) and exactly(part.outer, *LINEAR)
+    if not is_unmodified(part, MLP) or not (
+        is_unmodified(part.inner, *LINEAR) and is_unmodified(part.outer, *LINEAR)
     ):
         return by_position(part)
-    relu = exactly(part.activation, Relu)
+    relu = is_unmodified(part.activation, Relu)
     inner = product([part.inner], layout, copies, "relu" if relu else "none")  # type: ignore[list-item]
     outer = product([part.outer], layout, copies)  # type: ignore[list-item]
     activation = part.activation
@@ -94,13 +94,13 @@ def feedforward_of(part: nn.Module, layout: str, copies: Copies) -> Product:
     return (lambda x: outer(inner(x))) if relu else (lambda x: outer(activation(inner(x))))
 
 
-def head_of(head: nn.Module, layout: str, copies: Copies) -> Product:
+def head_of(head: nn.Module, layout: str, copies: WeightCopies) -> Product:
     """From the last vectors to logits."""
-    if exactly(head, Int8Head) or not exactly(head, LinearHead):
+    if is_unmodified(head, Int8Head) or not is_unmodified(head, LinearHead):
         return by_position(head)
     assert isinstance(head, LinearHead)
     [tied] = head._tied
-    if tied is not None and not exactly(tied, Tokens):
+    if tied is not None and not is_unmodified(tied, Tokens):
         return by_position(head)
     made = of_weights([head.weight if tied is None else tied.weight], [head.bias], layout, copies)  # type: ignore[list-item]
     return made if head.scale == 1.0 else (lambda x: made(x * head.scale))

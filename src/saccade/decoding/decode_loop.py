@@ -51,10 +51,10 @@ def begin(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, longest: int
 ) -> Session:
     """The decoding of a batch of sources by the fast decoder, or by the model's own steps where it cannot (`why_plain`)."""
-    inner = model.model if type(model) is Sliding else model
+    inner = model.model if type(model) is SlidingWindow else model
     if search.wants_weights or longest < 1 or why_plain(inner) is not None:
         return PlainSession(model, source, lengths)
-    if type(model) is Sliding:
+    if type(model) is SlidingWindow:
         return SlidingSession(model, source, longest)
     return FastSession(model, source, lengths, search.width if type(search) is Beam else 1, longest)
 
@@ -64,14 +64,14 @@ def decode(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each source, the best first; sentence n gets at most limits[n] tokens."""
-    if gpu_loop.able(model, search, source, max(limits, default=0)):
+    if gpu_loop.is_supported(model, search, source, max(limits, default=0)):
         return gpu_loop.decode(model, source, lengths, search, limits)
     for _ in steps(model, source, lengths, search, limits):
         pass
     return search.results()
 
 
-class Sliding(Decodable):
+class SlidingWindow(Decodable):
     """A language model that reads at most `block` tokens at once: when they are full, it continues from their second half."""
 
     def __init__(self, model: nn.Module, block: int) -> None:
@@ -90,7 +90,7 @@ class Sliding(Decodable):
         return logits, State(inner=inner, read=torch.cat([state.read, tokens.unsqueeze(1)], 1))
 
 
-class Prompted(Decodable):
+class PromptedModel(Decodable):
     """A model of which each source has read a prompt (B P) before it generates."""
 
     def __init__(self, model: nn.Module, prompts: Tensor) -> None:
@@ -110,7 +110,7 @@ class Prompted(Decodable):
 class SlidingSession:
     """A sliding language model on the fast decoder."""
 
-    def __init__(self, model: Sliding, source: Tensor, longest: int) -> None:
+    def __init__(self, model: SlidingWindow, source: Tensor, longest: int) -> None:
         self.model, self.longest, self.read = model, longest, source
         self.start()
 

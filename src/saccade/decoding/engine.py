@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.kernels import missing
+from ..core.kernels import why_unavailable
 from ..core.positions import Positions, Rotary, check_within
 from ..layers.block import Block
 from ..layers.embeddings import Tokens
@@ -21,16 +21,16 @@ from ..layers.multihead_attention import MultiHeadAttention
 from ..layers.residuals import Residual
 from ..layers.token_inputs import Add, Learned, NoPositionEmbedding, PositionedInput, Sinusoidal
 from .as_functions import Join, feedforward_of, fused_join_of, head_of, norm_of, residual_of
-from .fast_support import exactly
-from .weight_layouts import Copies, InBlocks, layout_for, product
+from .fast_support import is_unmodified
+from .weight_layouts import PackedLinears, WeightCopies, layout_for, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
-WIDEST_HEAD = 256
-LONG = 96  # tokens of a source; a product with fewer is over before one knows that the matrix is what it was
+MAX_HEAD_WIDTH = 256
+MIN_PACKED_TOKENS = 96  # tokens of a source; a product with fewer is over before one knows that the matrix is what it was
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class At(Protocol):
+class StepPosition(Protocol):
     """One step's position: where its keys go, and what it sees."""
 
     beams: int  # rows that read the same keys
@@ -82,7 +82,9 @@ class Memory:
 class Attention:
     """Self-attention of one query per row, or attention to a memory."""
 
-    def __init__(self, layer: MultiHeadAttention, layout: str, cross: bool, copies: Copies) -> None:
+    def __init__(
+        self, layer: MultiHeadAttention, layout: str, cross: bool, copies: WeightCopies
+    ) -> None:
         self.heads, self.groups, self.width = (
             layer.kv_heads,
             layer.heads // layer.kv_heads,
@@ -117,7 +119,7 @@ class Attention:
         assert found is not None
         return found.reshape(self.heads * self.groups, size).to(like.dtype)
 
-    def own(self, x: Tensor, n: int, at: At) -> Tensor:
+    def own(self, x: Tensor, n: int, at: StepPosition) -> Tensor:
         rows, heads, groups, width = x.shape[0], self.heads, self.groups, self.width
         qkv = self.project(x)
         if at.read_own is not None and self.reads_in_one:
@@ -139,7 +141,7 @@ class Attention:
             bias = apart.transpose(2, 3).flatten(2, 3)
         return self.attend(query, keys, values, bias, at.beams)
 
-    def rotate(self, x: Tensor, at: At) -> Tensor:
+    def rotate(self, x: Tensor, at: StepPosition) -> Tensor:
         assert self.angles is not None
         cos, sin = (at.pick(table) for table in self.angles)
         left, right = x.chunk(2, -1)
@@ -205,7 +207,7 @@ def residuals(block: Block) -> tuple[Residual | None, Residual | None, Residual 
 class Layer:
     """One block."""
 
-    def __init__(self, block: Block, layout: str, copies: Copies) -> None:
+    def __init__(self, block: Block, layout: str, copies: WeightCopies) -> None:
         assert isinstance(block.mixer, MultiHeadAttention)
         self.mixer = Attention(block.mixer, layout, False, copies)
         self.before_mixer, self.join_mixer = residual_of(block.around_mixer)
@@ -219,7 +221,7 @@ class Layer:
         if block.around_feedforward is not None:
             self.before_feedforward, self.join_feedforward = residual_of(block.around_feedforward)
 
-    def __call__(self, x: Tensor, n: int, at: At, memory: Memory | None) -> Tensor:
+    def __call__(self, x: Tensor, n: int, at: StepPosition, memory: Memory | None) -> Tensor:
         fused = NOTHING_FUSED if at.read_own is None else self.fused
         before = self.before_mixer
         x = (fused[0] or self.join_mixer)(
@@ -242,19 +244,21 @@ class Engine:
     """A model's decoder, with its matrices in one layout."""
 
     def __init__(self, model: Any, layout: str) -> None:
-        self.copies = Copies()
+        self.copies = WeightCopies()
         layers = {id(block): Layer(block, layout, self.copies) for block in model.decoder}
         self.layers = [layers[id(block)] for block in model.decoder]  # shared blocks are there once
         self.norm, self.head = norm_of(model.decoder.norm), head_of(model.head, layout, self.copies)
         self.input: PositionedInput = model.target if hasattr(model, "target") else model.embedding
         self.like = next(model.parameters()).detach()
         linear = any(type(part) is nn.Linear for part in model.modules())
-        self.blocks = InBlocks(self.copies) if linear else None  # of what reads the source
+        self.blocks = PackedLinears(self.copies) if linear else None  # of what reads the source
         position, tokens = self.input.position, self.input.tokens
-        self.table = tokens.weight.detach() if exactly(tokens, Tokens) else None
-        joined = exactly(position, Sinusoidal, Learned) and exactly(position.join, Add)
-        self.plain_input = self.table is not None and exactly(self.input, PositionedInput)
-        self.plain_input = self.plain_input and (joined or exactly(position, NoPositionEmbedding))
+        self.table = tokens.weight.detach() if is_unmodified(tokens, Tokens) else None
+        joined = is_unmodified(position, Sinusoidal, Learned) and is_unmodified(position.join, Add)
+        self.plain_input = self.table is not None and is_unmodified(self.input, PositionedInput)
+        self.plain_input = self.plain_input and (
+            joined or is_unmodified(position, NoPositionEmbedding)
+        )
         self.largest = len(position.vectors) if joined and isinstance(position, Learned) else None
         self.places: Tensor | None = None
         self.joined, self.size = joined, 0
@@ -262,14 +266,17 @@ class Engine:
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
         self.kernels = (
-            missing(self.like.device) is None
-            and wide <= WIDEST_HEAD
+            why_unavailable(self.like.device) is None
+            and wide <= MAX_HEAD_WIDTH
             and self.like.dtype in KERNEL_TYPES
         )
 
     def reading(self, source: Tensor) -> AbstractContextManager[Any]:
         """How an encoder multiplies what is so long."""
-        pays = source.numel() >= LONG and layout_for(source.numel(), self.like) == "packed"
+        pays = (
+            source.numel() >= MIN_PACKED_TOKENS
+            and layout_for(source.numel(), self.like) == "packed"
+        )
         return self.blocks if self.blocks and pays else nullcontext()
 
     def prepare(self, size: int) -> None:
@@ -302,7 +309,7 @@ class Engine:
         if self.largest is not None and position >= self.largest:
             check_within(torch.tensor([position]), self.largest)
 
-    def embed(self, tokens: Tensor, at: At) -> Tensor:
+    def embed(self, tokens: Tensor, at: StepPosition) -> Tensor:
         if not self.plain_input:
             where = torch.arange(self.size, device=tokens.device)
             return self.input(tokens.unsqueeze(1), at.pick(where)).squeeze(1)
@@ -312,7 +319,7 @@ class Engine:
             return x * self.input.scale
         return torch.add(at.pick(self.places), x, alpha=self.input.scale)
 
-    def step(self, tokens: Tensor, at: At, memory: Memory | None) -> Tensor:
+    def step(self, tokens: Tensor, at: StepPosition, memory: Memory | None) -> Tensor:
         """The last tokens, R → logits R V."""
         x = self.embed(tokens, at)
         for n, layer in enumerate(self.layers):

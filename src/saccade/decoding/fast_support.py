@@ -28,7 +28,7 @@ RESIDUALS, STACKS, LINEAR = (
 )
 
 
-def exactly(part: Any, *kinds: type) -> bool:
+def is_unmodified(part: Any, *kinds: type) -> bool:
     """Whether a part is of one of these classes itself, with nothing set on the object or hooked in that is called instead."""
     if type(part) not in kinds or any(map(callable, vars(part).values())):
         return False
@@ -46,27 +46,27 @@ def why_plain(model: nn.Module) -> str | None:
     if changed is not None:
         return f"{type(model).__name__} has a `{changed}` of its own"
     decoder: Any = model.decoder
-    if not exactly(decoder, *STACKS):
+    if not is_unmodified(decoder, *STACKS):
         return f"the stack {type(decoder).__name__} is not a plain one"
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return "autocast is on"
     if any(part.training for part in model.modules()):
         return "the model is in training mode"
-    if auxiliary_losses.asks_weights() or any(
+    if auxiliary_losses.weights_requested() or any(
         part.tape is not None for part in model.modules() if isinstance(part, Site)
     ):
         return "a record of the weights is open"
     reasons = (reason for block in decoder for reason in reasons_of(block))
-    return next(reasons, None) or differing(list(decoder))
+    return next(reasons, None) or differing_caches(list(decoder))
 
 
 def reasons_of(block: Block) -> Iterator[str]:
     """What is unknown in a block."""
-    if not exactly(block, Block):
+    if not is_unmodified(block, Block):
         yield f"the block {type(block).__name__} is not the standard one"
         return
     for around in (block.around_mixer, block.around_cross, block.around_feedforward):
-        if around is not None and not exactly(around, *RESIDUALS):
+        if around is not None and not is_unmodified(around, *RESIDUALS):
             yield f"the residual {type(around).__name__} is not one of those known"
     for attention in (block.mixer, block.cross):
         if attention is not None:
@@ -75,27 +75,28 @@ def reasons_of(block: Block) -> Iterator[str]:
 
 def reasons_of_attention(attention: Any, cross: bool) -> Iterator[str]:
     """What is unknown in an attention layer."""
-    if not exactly(attention, MultiHeadAttention):
+    if not is_unmodified(attention, MultiHeadAttention):
         yield f"the mixer {type(attention).__name__} is not attention as it is"
         return
     parts = attention.mechanism
     if not all(
-        exactly(layer, *LINEAR) for layer in (attention.q, attention.k, attention.v, attention.out)
+        is_unmodified(layer, *LINEAR)
+        for layer in (attention.q, attention.k, attention.v, attention.out)
     ):
         yield "a projection of the attention is not a plain linear layer"
     elif len({type(layer) for layer in (attention.q, attention.k, attention.v)}) > 1:
         yield "the projections of the attention are of different kinds"
-    if not exactly(parts.score, *SCORES):
+    if not is_unmodified(parts.score, *SCORES):
         yield f"the score {type(parts.score).__name__} is not a dot product"
-    if not exactly(parts.normalize, Softmax):
+    if not is_unmodified(parts.normalize, Softmax):
         yield f"the normalizer {type(parts.normalize).__name__} is not softmax"
     if type(parts.mask) is not Full:
         yield f"the mask {type(parts.mask).__name__} hides more than the future"
-    if not exactly(parts.position, *((NoPosition,) if cross else POSITIONS)):
+    if not is_unmodified(parts.position, *((NoPosition,) if cross else POSITIONS)):
         yield f"the position {type(parts.position).__name__} needs more than one row of biases per step"
 
 
-def differing(blocks: list[Block]) -> str | None:
+def differing_caches(blocks: list[Block]) -> str | None:
     """Caches of all blocks are one tensor."""
     sizes = {
         (block.mixer.kv_heads, block.mixer.width)

@@ -12,21 +12,23 @@ from torch import Tensor, nn
 from ..layers.token_inputs import Learned
 from ..models.transformer import ReadingDecoder, Transformer
 from .engine import Engine, Memory
-from .fast_support import STACKS, exactly, why_plain
+from .fast_support import STACKS, is_unmodified, why_plain
 from .gpu_results import collect
 from .gpu_state import Buffers, rounded
 from .graph_capture import captured
 from .searches import Beam, Hypothesis, Sample, Search
 from .session import engine_of, read_memory
 
-LAG = 3  # steps that the device may be ahead of the question whether all sentences have ended
+MAX_STEPS_AHEAD = (
+    3  # steps that the device may be ahead of the question whether all sentences have ended
+)
 # sets of buffers that are kept with the graphs that read them, and their size
 KEPT, BYTES = (8, 4 * 2**30)
-FEWEST = 8  # sentences; a smaller batch does not shrink
+MIN_SHRUNK_ROWS = 8  # sentences; a smaller batch does not shrink
 on_cpu = False  # for tests: the same steps without graphs
 
 
-def able(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool:
+def is_supported(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool:
     """Whether a batch is decoded here: an encoder–decoder on a GPU, greedily or by a beam without a coverage penalty."""
     greedy = type(search) is Sample and search.temperature == 0
     if not greedy and not (type(search) is Beam and not search.wants_weights):
@@ -53,7 +55,7 @@ class Encoder:
     def __call__(self, model: Any, source: Tensor, lengths: Tensor) -> Memory:
         size, known = (
             tuple(source.shape),
-            exactly(model, Transformer) and exactly(model.encoder, *STACKS),
+            is_unmodified(model, Transformer) and is_unmodified(model.encoder, *STACKS),
         )
         if size not in self.graphs:
             if (
@@ -77,7 +79,7 @@ class Encoder:
         return Memory(memory.pairs, memory.mask, 1)  # a copy, which may be reordered
 
 
-class Resident:
+class GpuDecoder:
     """The decodings of one model."""
 
     def __init__(self, engine: Engine) -> None:
@@ -124,12 +126,12 @@ class Resident:
             questions.append(ask(here.alive))
             alive = (
                 answer(*questions.pop(0))
-                if len(questions) > (LAG if here.cache.is_cuda else 0)
+                if len(questions) > (MAX_STEPS_AHEAD if here.cache.is_cuda else 0)
                 else len(here.sentences)
             )
             if alive == 0:
                 break
-            if len(here.sentences) >= FEWEST and 2 * alive <= len(here.sentences):
+            if len(here.sentences) >= MIN_SHRUNK_ROWS and 2 * alive <= len(here.sentences):
                 done = here.done.tolist()
                 collect(search, here, {slot for slot in range(len(here.sentences)) if done[slot]})
                 staying = [slot for slot in range(len(here.sentences)) if not done[slot]]
@@ -163,6 +165,6 @@ def decode(
     """Hypotheses for each source, the best first."""
     engine = engine_of(model, len(source))
     if engine.resident is None:
-        engine.resident = Resident(engine)
+        engine.resident = GpuDecoder(engine)
     engine.resident.decode(engine.resident.encode(model, source, lengths), search, limits)
     return search.results()

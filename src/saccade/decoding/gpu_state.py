@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core.backends.call import CannotCompile
-from ..core.kernels import MOST_ROWS, MOST_TOKENS
+from ..core.kernels import MAX_STEP_ROWS, MAX_VOCABULARY
 from .engine import Engine, Memory, Own
 from .graph_capture import captured
 from .searches import Beam, Search
@@ -78,7 +78,7 @@ class Buffers:
         self.rows = torch.arange(rows, dtype=torch.int32, device=like.device).unsqueeze(1)
         # whose cache has each row's keys: beams are reordered, caches are not
         self.origins = self.rows.repeat(1, self.room)
-        self.use_kernels(engine.kernels and rows <= MOST_ROWS)
+        self.use_kernels(engine.kernels and rows <= MAX_STEP_ROWS)
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
         """A new batch: the first of these sentences; the rest of the buffers are sentences that are done."""
@@ -180,7 +180,7 @@ class Buffers:
 
     def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The largest log-probabilities of each row and their tokens, R × count."""
-        if self.kernels and logits.shape[1] <= MOST_TOKENS:
+        if self.kernels and logits.shape[1] <= MAX_VOCABULARY:
             from ..core.kernels.decode_step import best_tokens
 
             return best_tokens(logits, self.never, count)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..core.cuda_graphs import forget_capture, uncollected
+from ..core.cuda_graphs import pause_garbage_collection, reset_generators
 
 
 class Captures:
@@ -27,7 +27,7 @@ class Captures:
             return capture(work, self.anchor.pool())
         except RuntimeError as error:
             self.refused.add(what)
-            forget_capture(torch.device("cuda", torch.cuda.current_device()))
+            reset_generators(torch.device("cuda", torch.cuda.current_device()))
             why = (str(error).strip().splitlines() or [""])[0]
             warnings.warn(
                 f"{what} cannot be captured as a CUDA graph ({why}); continuing kernel by kernel",
@@ -42,7 +42,7 @@ def capture(work: Callable[[], object], pool: Any) -> Any:
     stream.wait_stream(here)
     # another thread may prepare the next batch
     how: dict[str, Any] = {"capture_error_mode": "thread_local"}
-    with torch.cuda.stream(stream), uncollected():
+    with torch.cuda.stream(stream), pause_garbage_collection():
         graph.capture_begin(**how if pool is None else {"pool": pool, **how})
         try:
             work()

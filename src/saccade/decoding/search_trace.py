@@ -21,7 +21,7 @@ class Choices(NamedTuple):
 
 
 @torch.inference_mode()
-def watch(
+def trace_search(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, limit: int, count: int
 ) -> list[list[Choices]]:
     """Decodes one source (1 N) by a greedy search, a sample or a beam; for each step the beginnings it had, the best first."""

@@ -12,9 +12,9 @@ from ..models.protocols import Decodable
 from .engine import Engine, Memory, Own
 from .weight_layouts import layout_for
 
-MANY_HEADS = 64  # of all sentences
-STEP = 32  # positions by which caches grow at least
-DROP = 8  # steps of a beam after which keys that it sees no more are dropped
+MIN_TRANSPOSED_HEADS = 64  # of all sentences
+MIN_GROWTH = 32  # positions by which caches grow at least
+DROP_INTERVAL = 8  # steps of a beam after which keys that it sees no more are dropped
 engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -102,9 +102,9 @@ class FastSession:
         self.length: int = 0 if state is None else state.length
         self.filled, self.longest = self.length, self.length + longest
         first, like = self.engine.layers[0].mixer, self.engine.like
-        room = self.length + min(longest, STEP) * width
+        room = self.length + min(longest, MIN_GROWTH) * width
         # of it, until keys are dropped
-        self.room = room if width == 1 else min(room, self.length + DROP * width)
+        self.room = room if width == 1 else min(room, self.length + DROP_INTERVAL * width)
         self.cache = like.new_empty(
             len(self.engine.layers), len(source), room, 2, first.heads, first.width
         )
@@ -154,7 +154,7 @@ class FastSession:
             self.hidden[:, : self.filled] = self.hidden.gather(
                 1, order.repeat_interleave(self.beams, 0)
             )
-        steps = DROP if self.beams > 1 else STEP
+        steps = DROP_INTERVAL if self.beams > 1 else MIN_GROWTH
         self.room = self.filled + min(
             max(steps * self.beams, self.filled // 2), (self.longest - self.length) * self.beams
         )
@@ -170,7 +170,7 @@ class FastSession:
         self.engine.check(self.length)
         if self.filled + self.beams > self.room:
             self.grow()
-        self.engine.prepare(min(self.longest, self.length - self.length % STEP + STEP))
+        self.engine.prepare(min(self.longest, self.length - self.length % MIN_GROWTH + MIN_GROWTH))
         start, end = self.filled, self.filled + self.beams
         self.new = self.cache[:, :, start:end].unbind(0)
         seen = self.cache[:, :, :end].transpose(2, 4)  # L S H' 2 T D
@@ -204,7 +204,9 @@ def read_memory(model: Any, source: Tensor, lengths: Tensor, turn: bool = False)
     memory = model.encode(source, lengths)
     allowed = model.readable(memory, lengths, 1).allowed()
     # PyTorch's attention begins anew for each head of each sentence; of many, with turned keys, two products of all at once are faster
-    turned = turn and memory.device.type == "cpu" and len(memory) * model.heads >= MANY_HEADS
+    turned = (
+        turn and memory.device.type == "cpu" and len(memory) * model.heads >= MIN_TRANSPOSED_HEADS
+    )
     pairs = []
     for n, block in enumerate(model.decoder):
         ready = block.prepare(model.decoder.memory_at(n, memory))

@@ -15,9 +15,11 @@ from torch.overrides import TorchFunctionMode
 from ..layers.fast.int8 import Int8Linear
 
 Product = Callable[[Tensor], Tensor]  # R K → R N
-FEW = 2  # rows up to which a product does little but read its matrix
-PIECE = 1 << 22  # bytes that one thread reads
-SMALL = 150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
+MAX_DIRECT_ROWS = 2  # rows up to which a product does little but read its matrix
+THREAD_BYTES = 1 << 22  # bytes that one thread reads
+MIN_PACKED_NUMBERS = (
+    150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
+)
 
 
 # whether a step is captured that may use kernels of its own
@@ -29,7 +31,7 @@ def layout_for(rows: int, like: Tensor) -> str:
     if like.device.type != "cpu" or like.dtype != torch.float32:
         return "plain"
     # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone; with AVX2 it reads as fast
-    if rows <= FEW and torch.backends.cpu.get_cpu_capability() != "AVX512":
+    if rows <= MAX_DIRECT_ROWS and torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "turned"
     return (
         "packed"
@@ -38,7 +40,7 @@ def layout_for(rows: int, like: Tensor) -> str:
     )
 
 
-class Copies:
+class WeightCopies:
     """What an engine has copied from a model's parameters, so that it can be brought up to date. No write to a tensor goes unnoticed: those
     through `.data` or numpy change no version counter, so the contents are read."""
 
@@ -68,7 +70,7 @@ class Copies:
 def fingerprint(weight: Tensor) -> list[int]:
     """CRC-32 of each piece of a tensor's bytes: depends on every bit and on its position. On a CPU; zlib runs without Python's lock."""
     flat: Any = weight.detach().contiguous().flatten().view(torch.uint8).numpy()
-    pieces = [flat[start : start + PIECE] for start in range(0, len(flat), PIECE)]
+    pieces = [flat[start : start + THREAD_BYTES] for start in range(0, len(flat), THREAD_BYTES)]
     if len(pieces) < 2 or torch.get_num_threads() == 1:
         return list(map(zlib.crc32, pieces))
     with ThreadPoolExecutor(min(torch.get_num_threads(), len(pieces))) as threads:
@@ -76,7 +78,7 @@ def fingerprint(weight: Tensor) -> list[int]:
 
 
 def product(
-    layers: Sequence[nn.Module], layout: str, copies: Copies, activation: str = "none"
+    layers: Sequence[nn.Module], layout: str, copies: WeightCopies, activation: str = "none"
 ) -> Product:
     """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out."""
     if all(isinstance(layer, Int8Linear) for layer in layers):
@@ -95,7 +97,7 @@ def of_weights(
     weights: list[Tensor],
     biases: list[Tensor | None],
     layout: str,
-    copies: Copies,
+    copies: WeightCopies,
     activation: str = "none",
 ) -> Product:
     """x Wᵀ + b for weights N K whose outputs follow one another."""
@@ -106,7 +108,7 @@ def of_weights(
         )
     bias = None if bias is None else bias.detach()
     rows, columns = sum(map(len, weights)), weights[0].shape[1]
-    if layout == "packed" and rows * columns < SMALL:
+    if layout == "packed" and rows * columns < MIN_PACKED_NUMBERS:
         layout = "turned"
     if layout == "plain" or (layout == "turned" and rows < columns):
         return as_it_is(
@@ -153,10 +155,10 @@ def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: T
     return multiply_row(x.contiguous(), weight, bias, relu)
 
 
-class InBlocks(TorchFunctionMode):
+class PackedLinears(TorchFunctionMode):
     """While it is entered, linear layers of large matrices multiply by oneDNN's blocks, whoever calls them; blocks are made once."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, copies: WeightCopies) -> None:
         super().__init__()
         self.copies = copies
         # with the weight itself, so that no other gets its id
@@ -168,7 +170,7 @@ class InBlocks(TorchFunctionMode):
         weight = given[1] if function is F.linear and len(given) > 1 else None
         if (
             not isinstance(weight, nn.Parameter)
-            or weight.numel() < SMALL
+            or weight.numel() < MIN_PACKED_NUMBERS
             or weight.dtype != torch.float32
         ):
             return function(*given, **(named or {}))

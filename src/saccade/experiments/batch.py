@@ -16,10 +16,10 @@ from .. import api
 from ..data.pairs import Pair, format_pharaoh
 from ..decoding import MakeSearch
 from ..errors import SaccadeError
-from ..files import MANIFEST, held, sha256, write_atomically
+from ..files import LOCK, MANIFEST, held, sha256, write_atomically
 from ..system.system import System, model_folder
 from ..tasks.text_scores import with_copies
-from ..training.signals import Stopped, stopper
+from ..training.signals import Stopped, stop_on_signals
 from .ray_runner import cluster
 from .runner import SECONDS
 
@@ -121,8 +121,12 @@ class Kept:
         write_atomically(self.path(n), json.dumps(done).encode())
 
     def remove(self) -> None:
-        for path in [*self.folder.glob("part-*.json"), self.folder / "plan.json"]:
-            path.unlink()
+        for path in [
+            *self.folder.glob("part-*.json"),
+            self.folder / "plan.json",
+            self.folder / LOCK,
+        ]:
+            path.unlink(missing_ok=True)
         self.folder.rmdir()
 
 
@@ -149,7 +153,7 @@ def on_ray(
     todo: Iterable[tuple[int, Sequence[str]]], how: How, count: int
 ) -> Iterator[tuple[int, Done]]:
     """Parts as they are finished, `count` at a time; Ray runs that of a process that died again."""
-    with cluster(count, 1) as ray, stopper() as signals:
+    with cluster(count, 1) as ray, stop_on_signals() as signals:
         share = min(1.0, ray.cluster_resources().get("GPU", 0) / count)
         remote = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=share)(translate_there)
         waiting, running = iter(todo), dict[Any, int]()

@@ -27,7 +27,7 @@ from ..recipe import LIMITS
 from ..system.system import System, load, prepared, read_config
 from ..training.checkpoints import Progress, RunFolder
 from ..training.cost import summary
-from ..training.logs import digits_of, shown
+from ..training.logs import digits_of, format_metric
 from ..training.loop import Watcher
 from ..training.work import Work
 from .forecast import forecast
@@ -429,7 +429,7 @@ class Verdict:
         if self.found is None:
             return f"{self.metric}: {self.best} and {self.other} were not judged on the same examples, so nothing can be tested"
         gap, low, high = (
-            shown(self.metric, number)
+            format_metric(self.metric, number)
             for number in (self.found.difference, self.found.low, self.found.high)
         )
         how = f"difference {gap}, 95 % interval {low} to {high}, p = {self.found.p:.2g}"

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .. import models
 from ..models.builder import Builder
 from ..models.protocols import CarryingLM, Encoder
-from ..training.cost import now
+from ..training.cost import synchronized_time
 from .study import Values
 
 MEMORY_SHARE = 0.6  # of what is free, that a pass may take
@@ -72,9 +72,9 @@ def cost_of_pass(
     peak = peak_of(once, device)
     taken = list[float]()
     while len(taken) < 3 and sum(taken) < 2.0:
-        start = now()
+        start = synchronized_time()
         once()
-        taken.append(now() - start)
+        taken.append(synchronized_time() - start)
     return min(taken), peak
 
 

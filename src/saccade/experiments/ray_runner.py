@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..errors import SaccadeError
-from ..training.signals import stopper
+from ..training.signals import stop_on_signals
 from .runner import SECONDS, Context, Interrupted, Prepared, Queue, perform
 from .study import Job
 
@@ -53,7 +53,7 @@ def cluster(count: int, threads: int) -> Iterator[Any]:
 
 def run_on_ray(queue: Queue, count: int, threads: int) -> None:
     """On a Ray cluster whose machines share the table's folder; at most `count` at a time. A row whose process died is run again."""
-    with cluster(count, threads) as ray, stopper() as signals:
+    with cluster(count, threads) as ray, stop_on_signals() as signals:
         gpus = ray.cluster_resources().get("GPU", 0)
         remote = ray.remote(max_retries=0, num_cpus=threads, num_gpus=min(1.0, gpus / count))(
             perform_there

@@ -28,7 +28,7 @@ from ..training.cost import summary
 from ..training.logs import read_rows
 from ..training.loop import Watcher
 from ..training.run_printer import Lines
-from ..training.signals import Stopped, stopper
+from ..training.signals import Stopped, stop_on_signals
 from ..training.work import Work
 from .study import Job, Values
 
@@ -329,7 +329,7 @@ def run_side_by_side(queue: Queue, count: int, threads: int) -> None:
     """In worker processes; a row whose process died is run again in another one."""
     workers = [Worker(number, threads) for number in range(min(count, len(queue.waiting)))]
     try:
-        with stopper() as signals:
+        with stop_on_signals() as signals:
             while queue.open and not signals:
                 for worker in workers:
                     if worker.job is None and (job := queue.take()):

@@ -24,9 +24,9 @@ from . import huggingface  # so that records notice attention functions of trans
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
 # what models of images and sound read
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
-MOST_NEW = 256  # tokens that are generated where no target is given
+MAX_NEW_TOKENS = 256  # tokens that are generated where no target is given
 # how their files begin
-OF_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")
+TOKENIZER_PREFIXES = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")
 
 
 def look(
@@ -140,27 +140,30 @@ def show_pretrained(
         raise SaccadeError(
             f"the text has {count} tokens, and {name} reads 1 to {limit}; give another"
         )
-    source = pieces(tokenizer, inputs["input_ids"][0])
+    source = readable_tokens(tokenizer, inputs["input_ids"][0])
     if not model.config.is_encoder_decoder:
-        with running(name, model), record(model) as seen:
+        with quiet_model(name, model), record(model) as seen:
             model(**inputs)
         if seen:
             return look(seen, source, title=text, model=Path(name).name)
         # of attention that computes its weights in a way of its own, as DeBERTa's does
-        with running(name, model):
+        with quiet_model(name, model):
             given = getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
         if not given:
             what = f"{name} has no attention that can be seen (a {model.config.model_type} model)"
             raise SaccadeError(f"{what}; give a model whose layers attend with softmax")
         layers = [
-            Found(f"layer {n}", source, source, each.shape[1], partial(rows_of, each))
+            Found(f"layer {n}", source, source, each.shape[1], partial(layer_rows, each))
             for n, each in enumerate(given)
         ]
         return Document(text, source, source, make_sites(layers), Path(name).name)
     if target is None:
-        with running(name, model):
+        with quiet_model(name, model):
             whole = model.generate(
-                **inputs, do_sample=False, num_beams=beam, max_new_tokens=min(MOST_NEW, limit - 1)
+                **inputs,
+                do_sample=False,
+                num_beams=beam,
+                max_new_tokens=min(MAX_NEW_TOKENS, limit - 1),
             )
         read, written = whole[:, :-1], whole[:, 1:]
     else:
@@ -169,22 +172,22 @@ def show_pretrained(
             (torch.full_like(written[:, :1], model.config.decoder_start_token_id), written[:, :-1]),
             1,
         )
-    with running(name, model), record(model) as seen:
+    with quiet_model(name, model), record(model) as seen:
         model(**inputs, decoder_input_ids=read, use_cache=False)
-    document = look(seen, pieces(tokenizer, read[0]), source, text, Path(name).name)
-    document.target = pieces(tokenizer, written[0])
+    document = look(seen, readable_tokens(tokenizer, read[0]), source, text, Path(name).name)
+    document.target = readable_tokens(tokenizer, written[0])
     for site in document.sites:
         if seen[site.name].cross:  # a row of an alignment is the token that was generated there
             site.rows = document.target
     return document
 
 
-def rows_of(weights: Tensor, rows: Sequence[int] | None) -> Tensor:
+def layer_rows(weights: Tensor, rows: Sequence[int] | None) -> Tensor:
     return weights[0].float().cpu()[:, slice(None) if rows is None else list(rows)]
 
 
 @contextmanager
-def running(name: str, model: Any) -> Iterator[None]:
+def quiet_model(name: str, model: Any) -> Iterator[None]:
     """Within the `with`, warnings of a model are not shown, and its own error becomes a sentence."""
     try:
         with warnings.catch_warnings():
@@ -261,14 +264,14 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
             f"{name} reads {model.main_input_name}, not text; run it in Python inside `with saccade.record(model)`"
         )
     # an empty one would be made up
-    if os.path.isdir(name) and not any(file.startswith(OF_TOKENIZERS) for file in files):
+    if os.path.isdir(name) and not any(file.startswith(TOKENIZER_PREFIXES) for file in files):
         raise SaccadeError(
             f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`"
         )
     return ask("tokenizer", transformers.AutoTokenizer), model
 
 
-def pieces(tokenizer: Any, ids: torch.Tensor) -> list[str]:
+def readable_tokens(tokenizer: Any, ids: torch.Tensor) -> list[str]:
     """The tokens as people read them: bytes decoded, spaces as ▁."""
     if not any("Ġ" in piece for piece in tokenizer.get_vocab()):
         return list(map(str, tokenizer.convert_ids_to_tokens(ids.tolist())))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.record import Seen
-from ..core.record_foreign import LOCK, ForeignLook, count, notice
+from ..core.record_foreign import LOCK, ForeignLook, record_call, recorded_calls
 from ..core.recorder import listeners
 
 open_records = 0
@@ -36,7 +36,7 @@ def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterat
     with LOCK:
         open_records += 1
         if open_records == 1:
-            interface.get_interface = listening(interface.get_interface)
+            interface.get_interface = wrap_interface(interface.get_interface)
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterat
                 interface.get_interface = interface.get_interface.__wrapped__
 
 
-def listening(get_interface: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_interface(get_interface: Callable[..., Any]) -> Callable[..., Any]:
     """What gives layers their attention functions, such that these are noticed."""
 
     @wraps(get_interface)
@@ -63,11 +63,11 @@ def listening(get_interface: Callable[..., Any]) -> Callable[..., Any]:
             *rest: Any,
             **options: Any,
         ) -> Any:
-            before = count()
+            before = recorded_calls()
             found = function(module, query, key, value, mask, *rest, **options)
             # not by a function inside, such as F.scaled_dot_product_attention
-            if count() == before:
-                notice(lambda: look_of(module, query, key, mask, found[1], **options))
+            if recorded_calls() == before:
+                record_call(lambda: look_of(module, query, key, mask, found[1], **options))
             return found
 
         return function if torch.compiler.is_compiling() else run

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from .recurrent import Carried, Cell, Recurrence
 
-MOST = 1 << 31  # numbers whose positions are counted in 32 bits
+MAX_INDEXED_NUMBERS = 1 << 31  # numbers whose positions are counted in 32 bits
 
 
 class Dropout(nn.Dropout):
@@ -21,7 +21,7 @@ class Dropout(nn.Dropout):
             and 0 < self.p < 1
             and torch.compiler.is_compiling()
             and x.is_cuda
-            and x.numel() < MOST
+            and x.numel() < MAX_INDEXED_NUMBERS
         ):
             return super().forward(x)
         return scatter_zeros(

@@ -16,19 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.tracing import may_read
+from ..core.tracing import can_sync
 from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Range, Share, Width
 from .recurrent import Bidirectional, Lstm
 
 table: Table[type[Embedding]] = Table("embeddings", "embedding", facts=("vocab", "dim"))
-UNK = 1  # the id of the unknown token in the vocabularies that are trained here
+UNKNOWN_ID = 1  # the id of the unknown token in the vocabularies that are trained here
 BEGIN, END, FIRST_BYTE = 1, 2, 3  # 0 is padding; byte b is the symbol b + 3
 SYMBOLS = FIRST_BYTE + 256
 WIDTHS = (2, 3, 4, 5)  # of the filters over bytes
 SCALE = Annotated[float | None, Range(1e-6, 1e6)]
-ALL = slice(None)  # tokens of the vocabulary
+WHOLE_VOCABULARY = slice(None)  # tokens of the vocabulary
 CLUSTERS, GROWTH = 3, 2.5
 
 
@@ -45,7 +45,7 @@ def spell(words: Sequence[str], most: int = 24) -> list[list[int]]:
     return [row + [0] * (longest - len(row)) for row in spelled]
 
 
-def ids_of(tokens: Tensor) -> Tensor:
+def spelling_ids(tokens: Tensor) -> Tensor:
     """The tokens' ids, B N, whether or not their bytes are with them."""
     return tokens[..., 0] if tokens.dim() == 3 else tokens
 
@@ -64,7 +64,7 @@ class Embedding(nn.Module):
         """Draws the vectors of tokens with this standard deviation."""
         raise NotImplementedError
 
-    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+    def logits(self, x: Tensor, within: slice = WHOLE_VOCABULARY) -> Tensor:
         """… dim → … V, by the tokens' own vectors, or the logits of the tokens `within` a range of ids alone."""
         raise NotImplementedError
 
@@ -101,7 +101,7 @@ class Tokens(nn.Embedding, Embedding):
         self.check(tokens)
         return nn.Embedding.forward(self, tokens)
 
-    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+    def logits(self, x: Tensor, within: slice = WHOLE_VOCABULARY) -> Tensor:
         return F.linear(x, self.weight[within])
 
     def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -125,14 +125,16 @@ class Factorized(Embedding):
         self.check(tokens)
         return self.project(self.table(tokens))
 
-    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+    def logits(self, x: Tensor, within: slice = WHOLE_VOCABULARY) -> Tensor:
         return F.linear(x @ self.project.weight, self.table.weight[within])
 
     def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
         return x @ self.project.weight, self.table.weight
 
 
-def each_further(given: float | list[float] | list[int], count: int, name: str) -> list[float]:
+def factor_per_cluster(
+    given: float | list[float] | list[int], count: int, name: str
+) -> list[float]:
     """A factor for each of `count` clusters after the first: the same for all of them, or as listed."""
     if not isinstance(given, list):
         return [given] * count
@@ -148,7 +150,7 @@ def clusters_of(vocab: int, count: int, growth: float | list[float]) -> list[tup
 
     They divide the vocabulary's size as its first digit says it, and the last one takes the rest: a few more tokens, as models that fill
     in gaps have them for the gaps, move no other token to another cluster."""
-    sizes = list(accumulate([1.0, *each_further(growth, count - 1, "growth")], mul))
+    sizes = list(accumulate([1.0, *factor_per_cluster(growth, count - 1, "growth")], mul))
     unit = 10 ** (len(str(vocab)) - 1) if vocab >= 100 else 1
     whole = vocab // unit * unit
     ends = {max(1, round(whole * sum(sizes[: n + 1]) / sum(sizes))) for n in range(count - 1)}
@@ -180,7 +182,7 @@ class Adaptive(Embedding):
         super().__init__()
         self.vocab, self.dim, self.scale = vocab, dim, scale
         self.clusters = clusters_of(vocab, clusters, growth)
-        shares = accumulate([1, *each_further(factor, clusters - 1, "factor")], mul)
+        shares = accumulate([1, *factor_per_cluster(factor, clusters - 1, "factor")], mul)
         widths = [
             max(1, int(dim // share)) for share, _ in zip(shares, self.clusters, strict=False)
         ]
@@ -215,7 +217,7 @@ class Adaptive(Embedding):
         assert found is not None
         return found
 
-    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+    def logits(self, x: Tensor, within: slice = WHOLE_VOCABULARY) -> Tensor:
         start, stop, _ = within.indices(self.vocab)
         found = []
         for first, end, vectors, project in self.each():
@@ -246,7 +248,7 @@ class Characters(Embedding):
     def initialize(self, std: float) -> None:
         nn.init.normal_(self.table.weight, std=std)
 
-    def logits(self, x: Tensor, within: slice = ALL) -> Tensor:
+    def logits(self, x: Tensor, within: slice = WHOLE_VOCABULARY) -> Tensor:
         return F.linear(x, self.table.weight[within])
 
     def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -262,13 +264,15 @@ class Characters(Embedding):
             raise SaccadeError(f"this model reads bytes too, {shape}")
         ids, bytes = tokens[..., 0], tokens[..., 1:]
         if self.training and self.word_dropout:
-            ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, UNK)
+            ids = ids.masked_fill(
+                torch.rand(ids.shape, device=ids.device) < self.word_dropout, UNKNOWN_ID
+            )
         return self.join(torch.cat([self.table(ids), self.features(bytes)], -1))
 
     def features(self, bytes: Tensor) -> Tensor:
         """B N C → B N × width; a word that occurs many times in a batch is read once, where sizes may depend on numbers."""
         spelled = bytes.flatten(0, 1)
-        if not may_read():
+        if not can_sync():
             return self.feature(spelled).unflatten(0, bytes.shape[:2])
         different, back = spelled.unique(dim=0, return_inverse=True)
         return F.embedding(back, self.feature(different)).unflatten(0, bytes.shape[:2])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.auxiliary_losses import leave
+from ..core.auxiliary_losses import add_loss
 from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Choice, Range, choose
@@ -256,7 +256,7 @@ class Experts(nn.Module):
         output = (self.within_capacity if even else self.all_tokens)(
             tokens, gates.to(x.dtype), chosen
         ).view_as(x)
-        return output if cost is None else leave(output, "balance", cost)
+        return output if cost is None else add_loss(output, "balance", cost)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The weights of each token's experts and their numbers, T top, and in training what an uneven use costs."""

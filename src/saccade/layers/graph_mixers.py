@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from ..core import Mechanism, Positions, Site
 from ..core.graph_attention import SLOPE, GraphScore
-from ..core.initialization import drawn
+from ..core.initialization import normal_parameter
 from ..core.masks import Mask, Prepared
 from ..core.scores import Score
 from ..errors import SaccadeError
@@ -118,7 +118,7 @@ class MessagePassing(Mixer):
             nn.Linear(dim, dim, bias=False),
             nn.Linear(2 * dim, dim),
         )
-        self.edges = drawn(kinds + 1, dim, std=0.02) if kinds else None
+        self.edges = normal_parameter(kinds + 1, dim, std=0.02) if kinds else None
         initialize(self.own, self.other, self.update)
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import Mechanism, Positions
-from ..core.initialization import drawn
+from ..core.initialization import normal_parameter
 from ..core.masks import Mask, Prepared
 from ..core.positions import Position
 from ..core.window_masks import ShiftedWindows
@@ -24,7 +24,7 @@ class GridBias(Position):
     def __init__(self, heads: int, window: int) -> None:
         super().__init__()
         self.heads = heads
-        self.table = drawn((2 * window - 1) ** 2, heads, std=0.02)
+        self.table = normal_parameter((2 * window - 1) ** 2, heads, std=0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         assert positions.relation is not None, "windows number the steps between their positions"

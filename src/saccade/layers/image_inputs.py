@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.initialization import drawn
+from ..core.initialization import normal_parameter
 from ..core.positions import sinusoid
 from ..errors import SaccadeError
 from ..registry import Table
@@ -35,7 +35,7 @@ class LearnedGrid(nn.Module):
     def __init__(self, dim: int, rows: int, columns: int) -> None:
         super().__init__()
         self.size = (rows, columns)
-        self.vectors = drawn(rows * columns, dim, std=0.02)
+        self.vectors = normal_parameter(rows * columns, dim, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: B D R C"""
@@ -141,7 +141,7 @@ class ImageInput(nn.Module):
         self.register_parameter("token", None)
 
     def add_token(self) -> None:
-        self.token = drawn(self.dim, std=0.02)
+        self.token = normal_parameter(self.dim, std=0.02)
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.grid(self.stem(images)).flatten(2).transpose(1, 2)

@@ -17,7 +17,7 @@ from ..settings import Range
 
 table: Table[type[nn.Module]] = Table("mesh-layers", "mesh layer", facts=("dim",))
 Orders = Annotated[int, Range(1, 16)]
-LARGEST = 10_000_000  # edges of a mesh
+MAX_EDGES = 10_000_000  # edges of a mesh
 
 
 class Mesh(NamedTuple):
@@ -91,9 +91,9 @@ def check_faces(vertices: Tensor, faces: Tensor) -> None:
         raise SaccadeError(
             f"expected vertices (N × 3) and triangles (F × 3), {got}; pass points in space and three numbers per face"
         )
-    if len(faces) > LARGEST // 6:
+    if len(faces) > MAX_EDGES // 6:
         raise SaccadeError(
-            f"expected at most {LARGEST // 6:,} triangles, got {len(faces):,}; simplify the mesh"
+            f"expected at most {MAX_EDGES // 6:,} triangles, got {len(faces):,}; simplify the mesh"
         )
     used = torch.zeros(len(vertices), dtype=torch.bool)
     if int(faces.min()) < 0 or int(faces.max()) >= len(vertices):

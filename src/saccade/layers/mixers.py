@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..core import Cache, Positions
 from ..core.masks import Mask
-from ..core.tracing import may_read
+from ..core.tracing import can_sync
 from ..errors import SaccadeError
 from ..registry import Table
 
@@ -54,7 +54,7 @@ def check_length(positions: Positions, max_len: int) -> None:
     """A clear error for a position that a mixer has not learned; positions in a line are known by their number."""
     if positions.in_line:
         first, count = positions.j.shape[-1] - positions.i.shape[-1], positions.j.shape[-1]
-    elif may_read():
+    elif can_sync():
         at = torch.cat([positions.i.flatten(), positions.j.flatten()])
         first, count = int(at.min()), int(at.max()) + 1
     else:

@@ -9,21 +9,21 @@ from torch.nn import functional as F
 from torch.nn.modules.module import _has_any_global_hook
 
 from ..core import KeyValues, Mechanism, Positions, Ready, Site, kernels
-from ..core.attention import check_kinds, check_order, with_hints
+from ..core.attention import check_kinds, check_order, hint_unknown_arguments
 from ..core.masks import Mask, Matrix, Prepared
-from ..core.tracing import may_read
+from ..core.tracing import can_sync
 from ..errors import SaccadeError
 from ..settings import inner, overrides
 from .decoder_windows import Window
 from .feedforward import initialize
 from .mixers import Mixer, table
 
-MANY = (
+MIN_JOINED_POSITIONS = (
     1024  # positions of a batch, from which one large product is worth joining the matrices for it
 )
 # numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
-FEW = 1 << 22
-FORWARD = nn.Linear.forward  # somebody may replace it for all layers
+MAX_JOINED_NUMBERS = 1 << 22
+LINEAR_FORWARD = nn.Linear.forward  # somebody may replace it for all layers
 
 
 def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
@@ -31,7 +31,7 @@ def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     if (
         type(layer) is not nn.Linear
         or "forward" in layer.__dict__
-        or nn.Linear.forward is not FORWARD
+        or nn.Linear.forward is not LINEAR_FORWARD
     ):
         return None
     if (
@@ -54,7 +54,11 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
         return [layer(x) for layer in layers]
     pairs: Any = given
     # one export is for all lengths
-    if len(pairs) > 1 and not torch.compiler.is_exporting() and x.numel() >= MANY * x.shape[-1]:
+    if (
+        len(pairs) > 1
+        and not torch.compiler.is_exporting()
+        and x.numel() >= MIN_JOINED_POSITIONS * x.shape[-1]
+    ):
         weights, biases = (
             [weight for weight, _ in pairs],
             [bias for _, bias in pairs if bias is not None],
@@ -62,10 +66,10 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
         few = (
             x.is_cuda
             and x.dtype == weights[0].dtype
-            and sum(weight.numel() for weight in weights) <= FEW
+            and sum(weight.numel() for weight in weights) <= MAX_JOINED_NUMBERS
         )
         # what is compiled or captured has no launches to save
-        pays = x.requires_grad or (few and may_read())
+        pays = x.requires_grad or (few and can_sync())
         if pays and len(biases) in (0, len(pairs)):
             bias = torch.cat(biases) if biases else None
             return kernels.affine_parts(
@@ -80,7 +84,7 @@ class MultiHeadAttention(Site, Mixer):
 
     q, k, v, out, mechanism = inner(), inner(), inner(), inner(), inner()
 
-    @with_hints("MultiHeadAttention")
+    @hint_unknown_arguments("MultiHeadAttention")
     def __init__(
         self,
         dim: int,
@@ -185,7 +189,7 @@ class MultiHeadAttention(Site, Mixer):
     def needs_relation(self) -> bool:  # type: ignore[override]
         return self.mechanism.position.needs_relation
 
-    @with_hints("a MultiHeadAttention layer")
+    @hint_unknown_arguments("a MultiHeadAttention layer")
     def forward(
         self,
         x: Tensor,
@@ -349,7 +353,7 @@ class MultiHeadAttention(Site, Mixer):
             )
 
 
-class Same(nn.Module):
+class Identity(nn.Module):
     """Stands where a projection is left out: x itself."""
 
     def __init__(self, width: int) -> None:
@@ -369,7 +373,7 @@ class PlainAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(dim, heads, mechanism=mechanism, dropout=dropout)
         for name in ("q", "k", "v", "out"):
-            setattr(self, name, Same(dim))
+            setattr(self, name, Identity(dim))
 
 
 class Reader(Site):

@@ -53,11 +53,14 @@ class NoisyExperts(Experts):
         noisy = clean + torch.randn_like(clean) * spread
         largest, order = noisy.topk(self.top + 1, -1)
         gates, chosen = largest[:, :-1].softmax(-1), order[:, :-1]
-        cost = self.importance * uneven(torch.zeros_like(clean).scatter(-1, chosen, gates).sum(0))
+        cost = self.importance * squared_variation(
+            torch.zeros_like(clean).scatter(-1, chosen, gates).sum(0)
+        )
         return (
             gates,
             chosen,
-            cost + self.load * uneven(self.chances(clean, noisy, spread, largest).sum(0)),
+            cost
+            + self.load * squared_variation(self.chances(clean, noisy, spread, largest).sum(0)),
         )
 
     def chances(self, clean: Tensor, noisy: Tensor, spread: Tensor, largest: Tensor) -> Tensor:
@@ -67,6 +70,6 @@ class NoisyExperts(Experts):
         return torch.special.ndtr((clean - bar) / spread.clamp_min(1e-6))
 
 
-def uneven(numbers: Tensor) -> Tensor:
+def squared_variation(numbers: Tensor) -> Tensor:
     """The squared coefficient of variation: 0 where all are alike."""
     return numbers.var(correction=0) / numbers.mean().square().clamp_min(1e-10)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.auxiliary_losses import asked
+from ..core.auxiliary_losses import requested_losses
 from ..registry import Table
 from ..settings import Range
 
@@ -147,7 +147,7 @@ def real_tokens(norms: list[TokenBatchNorm], lengths: Tensor, size: int) -> None
 def counted_tokens(norms: list[TokenBatchNorm], target: Tensor) -> None:
     """Marks for norms which positions of a text (B N) the loss counts, where one is computed of it."""
     for one in norms:
-        left = asked(target.unsqueeze(-1)) if one.training else None
+        left = requested_losses(target.unsqueeze(-1)) if one.training else None
         one.real = None if left is None or left.target is None else left.target.ne(left.ignore)
 
 

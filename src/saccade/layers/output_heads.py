@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.auxiliary_losses import asked, wanted
+from ..core.auxiliary_losses import requested_losses, requested_targets
 from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Range, overrides
 from .embeddings import CLUSTERS, GROWTH, Adaptive, Embedding, clusters_of
-from .fast.cross_entropy import is_large, negative_losses
+from .fast.cross_entropy import needs_chunks, negative_losses
 from .norms import LayerNorm
 
 table: Table[type[LinearHead]] = Table("heads", "head", facts=("dim", "vocab", "tied", "bias"))
@@ -52,12 +52,12 @@ class LinearHead(nn.Module):
         """Logits; or −loss of each target, where a loss asks for these alone and all logits would be many."""
         [tied] = self._tied
         x = x if self.scale == 1.0 else x * self.scale
-        asks = asked(x)
+        asks = requested_losses(x)
         if (
             asks is not None
             and asks.target is not None
             and self.is_plain
-            and is_large(asks.target.numel(), self.vocab)
+            and needs_chunks(asks.target.numel(), self.vocab)
         ):
             product = (x, self.weight) if tied is None else tied.product(x)
             if product is not None:
@@ -102,7 +102,7 @@ class MixtureOfSoftmaxes(LinearHead):
 class AdaptiveSoftmax(LinearHead):
     """log p(cluster) + log p(token | cluster): one softmax over frequent tokens and the clusters of rare ones, one within each cluster.
 
-    In training without label smoothing, only the clusters that targets are in are computed (`wanted`), each for those targets alone.
+    In training without label smoothing, only the clusters that targets are in are computed (`requested_targets`), each for those targets alone.
     `clusters`, `growth` and `factor` are those of the embedding `adaptive` (3, 2.5 and 4, or 1 for no projection), from which a
     tied head takes all three; tied to another embedding, the head has its own clusters of the embedding's full width.
     """
@@ -156,7 +156,7 @@ class AdaptiveSoftmax(LinearHead):
         return normalized(torch.cat([self.within(x, 0, self.first), self.cluster(x)], -1))
 
     def forward(self, x: Tensor) -> Tensor:
-        target = wanted(x)
+        target = requested_targets(x)
         if target is not None:
             return self.of_targets(x.flatten(0, -2), target.flatten()).view(target.shape)
         top = self.top(x)

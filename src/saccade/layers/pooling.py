@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Mechanism, Site, masks, normalizers, scores, weights
-from ..core.tracing import may_read
+from ..core.tracing import can_sync
 from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Choice
@@ -25,12 +25,12 @@ pools: Table[type[Pool]] = Table("pools", "pool", facts=("dim", "vocab"))
 ADDITIVE, SOFTMAX = Choice(scores.Additive), Choice(normalizers.Softmax)
 
 
-def real(x: Tensor, lengths: Tensor) -> Tensor:
+def real_positions(x: Tensor, lengths: Tensor) -> Tensor:
     """True at the positions of a text, False at padding: B N."""
     return torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)
 
 
-def over_sum(amounts: Tensor, here: Tensor) -> Tensor:
+def share_of_sum(amounts: Tensor, here: Tensor) -> Tensor:
     """Amounts at real positions divided by their sum; where all are 0, every position alike."""
     amounts = amounts * here
     amounts = torch.where(amounts.sum(1, keepdim=True) > 0, amounts, here.to(amounts.dtype))
@@ -59,7 +59,7 @@ class Mean(Pool):
     """1 / length at every position: nothing is more important than anything else."""
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        return over_sum(torch.ones_like(x[..., 0]), real(x, lengths))
+        return share_of_sum(torch.ones_like(x[..., 0]), real_positions(x, lengths))
 
 
 @pools.add("deep-sets", paper="Zaheer et al. 2017")
@@ -75,7 +75,7 @@ class DeepSets(Pool):
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         """1 at every position: a sum, not a mean."""
-        return real(x, lengths).to(x.dtype)
+        return real_positions(x, lengths).to(x.dtype)
 
     def forward(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         return self.whole(super().forward(tokens, self.each(x), lengths))
@@ -96,7 +96,9 @@ class ClassToken(Pool):
     reads_token = True
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        return (real(x, lengths) & (torch.arange(x.shape[1], device=x.device) == 0)).to(x.dtype)
+        return (real_positions(x, lengths) & (torch.arange(x.shape[1], device=x.device) == 0)).to(
+            x.dtype
+        )
 
 
 @pools.add("tf-idf", paper="Spärck Jones 1972")
@@ -131,11 +133,11 @@ class TfIdf(Pool):
             self.idf[token] = math.log(count / texts_with_it)
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        if may_read() and x.device.type == "cpu" and bool(self.idf[0] < 0):
+        if can_sync() and x.device.type == "cpu" and bool(self.idf[0] < 0):
             raise SaccadeError(
                 "tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first"
             )
-        return over_sum(self.idf[tokens], real(x, lengths))
+        return share_of_sum(self.idf[tokens], real_positions(x, lengths))
 
 
 @pools.add("static")
@@ -147,7 +149,7 @@ class Static(Pool):
         self.score = nn.Parameter(torch.zeros(vocab))
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        return normalizers.Softmax()(self.score[tokens], real(x, lengths))
+        return normalizers.Softmax()(self.score[tokens], real_positions(x, lengths))
 
 
 @pools.add("attention", paper="Yang et al. 2016")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..registry import Table
 
-LONGEST = 16_384  # positions at a time: with 32,768 cuDNN's LSTM never ends (seen with torch 2.11 on an H200)
+MAX_CHUNK_POSITIONS = 16_384  # positions at a time: with 32,768 cuDNN's LSTM never ends (seen with torch 2.11 on an H200)
 cells: Table[type[Cell]] = Table("cells", "cell")
 Carried = tuple[Tensor, ...]  # what a recurrence carries: (h,) or (h, c), each B L H
 
@@ -128,7 +128,7 @@ class Recurrence(nn.Module):
     def forward(self, x: Tensor, carried: Carried | None = None) -> tuple[Tensor, Carried]:
         """B N dim → B N H and what is carried on."""
         outputs, states = list[Tensor](), self.empty(x.shape[0], x) if carried is None else carried
-        for piece in x.split(LONGEST, 1):
+        for piece in x.split(MAX_CHUNK_POSITIONS, 1):
             output, states = self.read_piece(piece, states)
             outputs.append(output)
         return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)), states

@@ -17,7 +17,7 @@ from .mixers import check_length, table
 from .multihead_attention import MultiHeadAttention
 
 KINDS = ("dense", "factorized-dense", "random", "factorized")
-PLUS = ("none", "add", "alpha")
+COMBINATIONS = ("none", "add", "alpha")
 
 
 class NoScore(Score):
@@ -156,7 +156,7 @@ def at_keys(scores: Tensor, j: Tensor) -> Tensor:
     )
 
 
-class Nothing(nn.Module):
+class ZeroProjection(nn.Module):
     """Stands where a projection is not needed: zeros that take no memory."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -182,7 +182,7 @@ class Synthesizer(MultiHeadAttention):
         dim: int,
         heads: int = 8,
         kind: Annotated[str, KINDS] = "dense",
-        plus: Annotated[str, PLUS] = "none",
+        plus: Annotated[str, COMBINATIONS] = "none",
         max_len: Annotated[int, Range(1, 65536)] = 512,
         rank: Annotated[int | None, Range(1, 4096)] = None,
         make_mechanism: Callable[[Score | None], Mechanism] | None = None,
@@ -191,7 +191,7 @@ class Synthesizer(MultiHeadAttention):
         head_width: int | None = None,
     ) -> None:
         """`make_mechanism` makes the mechanism to be changed, with a given score where there is one; `rank` is 16 unless given."""
-        for name, value, known in (("kind", kind, KINDS), ("plus", plus, PLUS)):
+        for name, value, known in (("kind", kind, KINDS), ("plus", plus, COMBINATIONS)):
             if value not in known:
                 raise SaccadeError(
                     f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these"
@@ -212,7 +212,7 @@ class Synthesizer(MultiHeadAttention):
         position = Synthesized(heads, self.width, kind, max_len, rank or 16, alpha, plain.position)
         score = plain.score if alpha is None else Weakened(plain.score, alpha)
         self.mechanism = Mechanism(score, plain.normalize, plain.mask, position)
-        nothing = Nothing(dim, heads * self.width)
+        nothing = ZeroProjection(dim, heads * self.width)
         if plus == "none":
             self.k = nothing
             if not kind.endswith("dense"):

@@ -6,13 +6,13 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from ..core.initialization import drawn
+from ..core.initialization import normal_parameter
 from ..core.positions import check_within, sinusoid
 from ..errors import SaccadeError
 from ..registry import Table
 from ..settings import Choice, Positive, Range
 from .dropouts import Dropout, drop_words
-from .embeddings import Embedding, ids_of
+from .embeddings import Embedding, spelling_ids
 
 table: Table[type[nn.Module]] = Table("position-embeddings", "position embedding", facts=("dim",))
 joins: Table[type[nn.Module]] = Table("joins", "join of positions", facts=("dim",))
@@ -80,7 +80,7 @@ class Learned(PositionEmbedding):
     ) -> None:
         super().__init__(dim, join)
         # as wide as sinusoids, beside tokens of width 1
-        self.vectors = drawn(max_len, dim, std=math.sqrt(0.5))
+        self.vectors = normal_parameter(max_len, dim, std=math.sqrt(0.5))
 
     def vectors_at(self, at: Tensor) -> Tensor:
         check_within(at, len(self.vectors))
@@ -112,7 +112,9 @@ class Depth(PositionEmbedding):
                 "plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none"
             )
         self.plain = plain(dim=dim)
-        self.vectors = None if max_len is None else drawn(max_len, dim, std=math.sqrt(0.5))
+        self.vectors = (
+            None if max_len is None else normal_parameter(max_len, dim, std=math.sqrt(0.5))
+        )
         self.project = nn.Linear(dim, dim, bias=False) if max_len is None else None
 
     def vectors_at(self, at: Tensor) -> Tensor:
@@ -180,5 +182,5 @@ class WordInput(nn.Module):
         x = self.tokens(tokens)
         x = x if self.scale == 1.0 else x * self.scale
         if self.training and self.word_dropout:
-            x = drop_words(x, ids_of(tokens), self.tokens.vocab, self.word_dropout)
+            x = drop_words(x, spelling_ids(tokens), self.tokens.vocab, self.word_dropout)
         return self.dropout(x)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Positions
-from ..core.auxiliary_losses import leave
-from ..core.initialization import drawn
+from ..core.auxiliary_losses import add_loss
+from ..core.initialization import normal_parameter
 from ..core.masks import Mask
 from ..core.positions import sinusoid
 from ..settings import Range
@@ -59,7 +59,7 @@ class UniversalStack(Stack):
         self.dim, self.ponder, self.position_signal = dim, ponder, position_signal
         self.interpolates, self.enough = halting == "interpolate", 1 - epsilon
         self.halt = None if ponder is None else nn.Linear(dim, 1)
-        self.times = drawn(depth, dim, std=1.0) if step_signal == "learned" else None
+        self.times = normal_parameter(depth, dim, std=1.0) if step_signal == "learned" else None
         if self.halt is not None:
             nn.init.zeros_(self.halt.weight)
             nn.init.constant_(self.halt.bias, -1.0)  # p = 0.27: a few steps from the start
@@ -170,5 +170,7 @@ class UniversalStack(Stack):
             total, running = total + weight, running & ~ends
         if self.training and self.ponder:
             counted = torch.ones_like(cost) if real is None else real.to(cost.dtype).expand_as(cost)
-            output = leave(output, "ponder", self.ponder * (cost * counted).sum() / counted.sum())
+            output = add_loss(
+                output, "ponder", self.ponder * (cost * counted).sum() / counted.sum()
+            )
         return output

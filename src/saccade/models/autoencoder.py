@@ -8,7 +8,7 @@ from ..errors import SaccadeError
 from .protocols import ImageEncoder
 
 DOUBLINGS = 3  # of rows and columns in the decoder
-LARGEST = 2**28  # numbers in one matrix
+MAX_MATRIX_NUMBERS = 2**28  # numbers in one matrix
 
 
 class Autoencoder(nn.Module):
@@ -21,10 +21,10 @@ class Autoencoder(nn.Module):
             *(-(-side // 2**DOUBLINGS) for side in size),
         )
         largest = latent * max(given, (width << DOUBLINGS) * rows * columns)
-        if largest > LARGEST:
+        if largest > MAX_MATRIX_NUMBERS:
             what = f"pictures of {size[0]} × {size[1]} pixels and autoencoding.latent={latent} make a matrix of {largest:,} numbers"
             raise SaccadeError(
-                f"{what}, at most {LARGEST:,} fit; choose a smaller latent, width or data.image_size"
+                f"{what}, at most {MAX_MATRIX_NUMBERS:,} fit; choose a smaller latent, width or data.image_size"
             )
         self.body, self.squeeze = body, nn.Linear(given, latent)
         self.decoder = PixelDecoder(latent, width, rows, columns)

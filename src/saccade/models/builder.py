@@ -16,7 +16,7 @@ from .. import models
 from ..errors import SaccadeError, did_you_mean
 from ..layers.pooling import Pool
 from ..settings import fill, spell_all
-from .modifications import modified
+from .modifications import modified_recipe
 
 T = TypeVar("T", bound=nn.Module)
 NAMES = ("family", "size", "modification")  # of a recipe's `model`: what is written out as settings
@@ -26,10 +26,10 @@ IMAGES = (
 DEFAULT_IMAGES = {"family": "cnn", "size": "medium"}
 AUTO = "auto"  # the model.size that is chosen by the data and the device
 # numbers in the matrices of all layers, above which a model is measured before it is made
-LARGE = 2**27
+MAX_UNMEASURED_NUMBERS = 2**27
 
 
-class Undrawn(TorchFunctionMode):
+class NoInit(TorchFunctionMode):
     """Within the `with`, nothing is drawn: for parameters without memory PyTorch would load its compiler, which takes seconds."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -43,7 +43,7 @@ class Undrawn(TorchFunctionMode):
 
 
 @contextmanager
-def bounded(numbers: int, parts: int) -> Iterator[None]:
+def limit_size(numbers: int, parts: int) -> Iterator[None]:
     """Within the `with`, a model of more numbers, or more parts, is refused as soon as they are too many: settings in a file that somebody
     else wrote must not ask for more memory than the parameters beside them need."""
     seen: dict[int, Any] = {}  # kept, so that no number of an object is used twice
@@ -72,7 +72,7 @@ def bounded(numbers: int, parts: int) -> Iterator[None]:
         yield
 
 
-class Tracked:
+class TrackedSettings:
     """Settings that notice which of them are read: one that nothing reads has no effect, and is refused."""
 
     def __init__(self, settings: Any) -> None:
@@ -111,9 +111,9 @@ class Builder:
             )
         chosen = {**sizes[size], **given}
         if (modification := values.get("modification")) is not None:
-            chosen = modified(str(modification), self.family.config, chosen)
+            chosen = modified_recipe(str(modification), self.family.config, chosen)
         self.settings: Any = fill(self.family.config, complete(chosen), where)
-        self.config = Tracked(self.settings)
+        self.config = TrackedSettings(self.settings)
 
     def make(self, kind: type[T], *facts: Any) -> T:
         """A model of a kind, for vocabularies of these sizes, or around an image encoder."""
@@ -159,10 +159,10 @@ class Builder:
         count = max([1, *(value for value in options.values() if type(value) is int)])
         try:
             if (
-                sizes[0] * max(sizes[:2]) * sizes[2] * count**2 > LARGE
+                sizes[0] * max(sizes[:2]) * sizes[2] * count**2 > MAX_UNMEASURED_NUMBERS
                 and torch.empty(0).device.type != "meta"
             ):
-                with torch.device("meta"), Undrawn():
+                with torch.device("meta"), NoInit():
                     check_fits(make(), str(self.name))
             return make()
         except (RuntimeError, ArithmeticError, ValueError) as error:
@@ -200,7 +200,7 @@ def check_fits(model: nn.Module, name: str) -> None:
         raise SaccadeError(f"{wrong}; choose smaller model.* sizes")
 
 
-def spelled(builder: Builder, values: Mapping[str, Any], strict: bool) -> dict[str, Any]:
+def to_settings(builder: Builder, values: Mapping[str, Any], strict: bool) -> dict[str, Any]:
     """The settings that were read when a builder made its model; a given one that was not is refused, where `strict`."""
     every, used, inner = spell_all(builder.settings), builder.config._read, builder.inner
     unused = [
@@ -216,7 +216,7 @@ def spelled(builder: Builder, values: Mapping[str, Any], strict: bool) -> dict[s
         "family": builder.name,
         **{name: value for name, value in every.items() if name in used},
     }
-    return found if inner is None else {**found, IMAGES: spelled(inner, builder.images, strict)}
+    return found if inner is None else {**found, IMAGES: to_settings(inner, builder.images, strict)}
 
 
 def complete(
@@ -226,9 +226,9 @@ def complete(
     does not read; such a one that was given is refused, where `strict`. The settings of an automatic size are left out."""
     auto = values.get("size") == AUTO
     builder = Builder({**values, "size": "small"} if auto else values)
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         check_fits(sketch(builder), str(builder.name))
-    found = spelled(builder, values, strict)
+    found = to_settings(builder, values, strict)
     if not auto:
         return found
     if "modification" in values:  # it scales sizes that are still open

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.masks import Mask, matrix
-from ..layers.embeddings import ids_of
+from ..layers.embeddings import spelling_ids
 from ..layers.output_heads import TransformHead
 from ..layers.pooling import Pool
 from ..layers.recurrent import rows
@@ -32,12 +32,12 @@ class Classifier(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """B C"""
-        pooled = self.pool(ids_of(tokens), self.body(tokens, lengths), lengths)
+        pooled = self.pool(spelling_ids(tokens), self.body(tokens, lengths), lengths)
         return self.head(self.dropout(pooled))
 
     def weights(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """How much each position counts for the label: B N, 0 at padding."""
-        return self.pool.weights(ids_of(tokens), self.body(tokens, lengths), lengths)
+        return self.pool.weights(spelling_ids(tokens), self.body(tokens, lengths), lengths)
 
 
 class ImageClassifier(nn.Module):
@@ -77,7 +77,7 @@ class Answerer(nn.Module):
         self, tokens: Tensor, lengths: Tensor, images: Tensor, which: Tensor | None = None
     ) -> Tensor:
         """B C; `which` (B): the image of each question."""
-        pooled = self.pool(ids_of(tokens), self.body(tokens, lengths, images, which), lengths)
+        pooled = self.pool(spelling_ids(tokens), self.body(tokens, lengths, images, which), lengths)
         return self.head(self.dropout(pooled))
 
 

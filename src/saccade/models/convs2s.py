@@ -18,7 +18,7 @@ from .assembly import without_relation
 from .families import Sizes, add_family, named_sizes
 from .protocols import Seq2Seq
 
-HALF = math.sqrt(0.5)
+SQRT_HALF = math.sqrt(0.5)
 EMBEDDING_STD = 0.1  # of words and positions
 
 
@@ -92,7 +92,7 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        return HALF * (x + F.glu(self.conv(self.dropout(x), real)))
+        return SQRT_HALF * (x + F.glu(self.conv(self.dropout(x), real)))
 
 
 class MultiStepAttention(Site):
@@ -111,11 +111,11 @@ class MultiStepAttention(Site):
 
     def forward(self, h: Tensor, target: Tensor, key: Tensor, state: State) -> Tensor:
         """`state.length` queries came in earlier calls."""
-        query = (HALF * (self.ask(h) + target)).unsqueeze(1)
+        query = (SQRT_HALF * (self.ask(h) + target)).unsqueeze(1)
         context = self.look(
             query, Ready(key, state.value), state.readable, first=state.length
         ).squeeze(1)
-        return HALF * (h + self.answer(context * state.root))
+        return SQRT_HALF * (h + self.answer(context * state.root))
 
 
 class DecoderLayer(Layer):
@@ -126,13 +126,13 @@ class DecoderLayer(Layer):
         self.cross = MultiStepAttention(c)
 
     def forward(self, x: Tensor, target: Tensor, key: Tensor, state: State) -> Tensor:  # type: ignore[override]
-        return HALF * (x + self.cross(F.glu(self.conv(self.dropout(x))), target, key, state))
+        return SQRT_HALF * (x + self.cross(F.glu(self.conv(self.dropout(x))), target, key, state))
 
     def step(
         self, x: Tensor, target: Tensor, key: Tensor, state: State, cache: LastInputs
     ) -> tuple[Tensor, LastInputs]:
         convolved, after = self.conv.step(x, cache)
-        return HALF * (x + self.cross(F.glu(convolved), target, key, state)), after
+        return SQRT_HALF * (x + self.cross(F.glu(convolved), target, key, state)), after
 
 
 class ConvS2S(Seq2Seq):
@@ -165,7 +165,7 @@ class ConvS2S(Seq2Seq):
             x = layer(x, real)
         # every attention sends its gradients here, of k and v
         z = scale_gradient(self.leave_source(x), 1 / (2 * len(self.decoder)))
-        value = (HALF * (z + embedded)).unsqueeze(1)
+        value = (SQRT_HALF * (z + embedded)).unsqueeze(1)
         keys = [layer.cross.mechanism.prepare(z.unsqueeze(1), value).key for layer in self.decoder]  # type: ignore[union-attr, operator]
         readable = masks.padding(lengths).prepare(len(source), 1, queries, size, source.device)
         return State(

@@ -121,7 +121,7 @@ for name, row in json.loads(
     table.add(name, "Narang et al. 2021")(made)
 
 
-def modified(name: str, config: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def modified_recipe(name: str, config: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """A family's settings under the modification `name`. Sizes that are given are the baseline's, which the row may scale; other
     settings that are given win."""
     known = getattr(config, "__dataclass_fields__", {})

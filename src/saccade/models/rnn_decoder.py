@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ..core import State, masks
-from ..core.auxiliary_losses import leave
+from ..core.auxiliary_losses import add_loss
 from ..errors import SaccadeError
 from ..layers import embeddings, output_heads, pooling, token_inputs
 from ..layers.dropouts import LockedDropout, WeightDropped
@@ -143,7 +143,7 @@ class RnnLanguageModel(RnnReader, CarryingLM):
         plain, after = self.decoder(self.embedding(tokens), carried)
         dropped = self.decoder.after(plain)
         return (
-            leave(dropped, "activations", self.penalty(plain, dropped))
+            add_loss(dropped, "activations", self.penalty(plain, dropped))
             if self.training
             else dropped
         ), after

@@ -19,7 +19,7 @@ from .assembly import Config, fitting, make_head, make_input, without_relation
 from .families import Builds, add_family, check_prompts
 from .protocols import CarryingLM
 
-MOST_MEMORY = 16_384  # positions
+MAX_MEMORY = 16_384  # positions
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class XLConfig(Config):
     memory: int = number(
         128,
         0,
-        MOST_MEMORY,
+        MAX_MEMORY,
         "positions before a segment that each layer still attends to; 0 for none",
     )
 
@@ -38,7 +38,7 @@ class XLConfig(Config):
         return {"position": "xl", **values}
 
 
-class Settled:
+class FixedSettings:
     """Settings of which some are fixed by the model, so that a recipe that gives them is refused."""
 
     def __init__(self, settings: Any, **fixed: Any) -> None:
@@ -76,7 +76,7 @@ class TransformerXL(CarryingLM):
             "block": Choice(Block),
             "stack": Choice(Stack),
         }
-        c: Any = Settled(config, **fixed)
+        c: Any = FixedSettings(config, **fixed)
         if getattr(c.position.make, "absolute", False):
             wrong = "model.position counts from a text's first token, and a segment does not know where that was"
             raise SaccadeError(f"{wrong}; choose one of distances, such as xl or rotary")

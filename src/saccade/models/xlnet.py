@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..core import Positions, State, masks, normalizers, scores
-from ..core.initialization import drawn
+from ..core.initialization import normal_parameter
 from ..core.xl_positions import TransformerXL as Distances
 from ..errors import SaccadeError
 from ..layers.block import Block, BlockCache
@@ -21,7 +21,7 @@ from .assembly import Config
 from .families import Builds, add_family
 from .protocols import AttendingEncoder, Carrying
 from .transformer import TransformerEncoder
-from .transformer_xl import MOST_MEMORY, SegmentAttention, Settled
+from .transformer_xl import MAX_MEMORY, FixedSettings, SegmentAttention
 from .two_stream import TwoStream, seen_by_streams
 
 # of each position in memory: its mark (B M 1) and the input of each layer (B M dim)
@@ -35,7 +35,7 @@ class XLNetConfig(Config):
     memory: int = number(
         128,
         0,
-        MOST_MEMORY,
+        MAX_MEMORY,
         "positions before those read at once that each layer still attends to; 0 for none",
     )
     separator: str | None = setting(
@@ -58,7 +58,10 @@ class SegmentedDistances(Distances):
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__(dim, heads)
-        self.s, self.segments = drawn(heads, 1, dim, std=0.02), drawn(heads, 2, dim, std=0.02)
+        self.s, self.segments = (
+            normal_parameter(heads, 1, dim, std=0.02),
+            normal_parameter(heads, 2, dim, std=0.02),
+        )
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         found = super().bias(q, positions, scale)
@@ -87,7 +90,7 @@ class XLNet(TransformerEncoder):
             "block": Choice(Block),
             "stack": Choice(Stack),
         }
-        c: Any = Settled(config, **fixed)
+        c: Any = FixedSettings(config, **fixed)
         super().__init__(vocab, c)
         self.memory, self.separator, self.piece = c.memory, c.separator, c.piece
         self.separating = -1  # the separator's number, once the vocabulary is known

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from ..decoding import Beam, Hypothesis, Sample, Search
 from ..decoding.engine import Engine, Memory, Own
-from ..decoding.session import STEP, engine_of, read_memory
+from ..decoding.session import MIN_GROWTH, engine_of, read_memory
 from ..decoding.weight_layouts import layout_for
 
 # positions of a cache, or columns of a memory, that is given back once nobody is here
-LARGE = 8 * STEP
+LARGE = 8 * MIN_GROWTH
 
 
 @dataclass(eq=False)
@@ -105,7 +105,7 @@ class Flow:
         longest = 0 if reads else max(len(one.source) for one in new)
         # zeros, not whatever was in memory: a hidden key has the weight 0, and 0 · NaN is NaN
         self.cache = with_space(
-            self.cache, (layers, len(tokens), longest + STEP, 2, mixer.heads, mixer.width), 1
+            self.cache, (layers, len(tokens), longest + MIN_GROWTH, 2, mixer.heads, mixer.width), 1
         )
         self.outputs, self.tokens = [*self.outputs, *new], tokens
         if reads:
@@ -185,7 +185,7 @@ class Flow:
         )
         if self.end > self.cache.shape[2]:
             self.cache = F.pad(
-                self.cache, (0, 0, 0, 0, 0, 0, 0, max(STEP, self.cache.shape[2] // 2))
+                self.cache, (0, 0, 0, 0, 0, 0, 0, max(MIN_GROWTH, self.cache.shape[2] // 2))
             )
         self.engine.prepare(self.cache.shape[2])
         if not self.level:
@@ -275,7 +275,7 @@ class Flow:
             sentences.unsqueeze(1) * self.width + torch.arange(self.width, device=sentences.device)
         ).flatten()
 
-    # what a step's attention asks for, as `decoding.engine.At` says
+    # what a step's attention asks for, as `decoding.engine.StepPosition` says
 
     def pick(self, table: Tensor) -> Tensor:
         if self.level:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core import record
 from ..core import sites as attention_sites
-from ..core.record import Look, pass_weights, pooled_from, stretched
+from ..core.record import Look, pass_weights, pooled_index, stretch_weights
 from ..data.image_examples import Asked, Captioned, Picture, Pictured
 from ..data.pairs import Pair
 from ..decoding import Sample, decode
@@ -101,11 +101,11 @@ def weights_between(
     queries = sum(call.sizes[2] for call in calls)
     if asked is None or queries == rows:
         chosen = None if asked is None or len(asked) == rows else asked
-        return stretched(
+        return stretch_weights(
             pass_weights(calls, chosen, None)[0], rows if chosen is None else len(chosen), columns
         )
-    from_rows = pooled_from(rows, queries)[list(asked)].tolist()
-    return stretched(pass_weights(calls, from_rows, None)[0], len(asked), columns)
+    from_rows = pooled_index(rows, queries)[list(asked)].tolist()
+    return stretch_weights(pass_weights(calls, from_rows, None)[0], len(asked), columns)
 
 
 def show_reading(task: Any, model: nn.Module, text: str, only: str | None = None) -> Shown:

@@ -9,7 +9,7 @@ from torch import nn
 from ..data.batches import on, pad
 from ..data.pairs import Pair
 from ..decoding import MakeSearch, searcher
-from ..decoding.search_trace import watch
+from ..decoding.search_trace import trace_search
 from ..errors import SaccadeError
 from ..tasks.task import device_of
 from ..tasks.translation import Translation, attends
@@ -48,7 +48,7 @@ class Stepping:
             words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos})
         )
         limit = max_length or task.lengths.limit(len(ids))
-        found = watch(self.model.eval(), source, lengths, made, limit, candidates)  # type: ignore[arg-type]
+        found = trace_search(self.model.eval(), source, lengths, made, limit, candidates)  # type: ignore[arg-type]
 
         def spelled(number: int, one: Any) -> Step:
             names = [*zip(words.labels(one.tokens), one.tokens, one.log_probs, strict=True)]

@@ -16,10 +16,10 @@ from ..config.recipes import Recipe
 from ..config.upgrade import upgrade_parameter
 from ..errors import SaccadeError, with_article
 from ..files import MANIFEST, read_plain, settle
-from ..models.builder import Undrawn, bounded
+from ..models.builder import NoInit, limit_size
 from ..tasks.task import Task
 from ..training.checkpoints import check_parameters, stored_sizes
-from ..training.parameters import learned
+from ..training.parameters import model_tensors
 
 # bytes of a model folder's JSON, and how many values it may hold
 LARGEST, MOST_VALUES = (16 * 2**20, 3_000_000)
@@ -34,7 +34,7 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
     sizes = stored_sizes(path / "model.safetensors")
     numbers = sum(math.prod(size) for size in sizes.values())
     most = MORE * numbers + UNSTORED, PARTS * (1 + len(sizes))
-    with bounded(*most):  # a sketch for a few words, without memory
+    with limit_size(*most):  # a sketch for a few words, without memory
         recipe = read_config(path / "config.json")
     try:
         task: Task = recipes.task(recipe).restore(
@@ -44,13 +44,13 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
         raise SaccadeError(
             f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again"
         ) from None
-    with bounded(*most):
+    with limit_size(*most):
         if numbers > UNSTORED:  # large: built without memory first, to compare every size
-            with torch.device("meta"), Undrawn():
+            with torch.device("meta"), NoInit():
                 names = {upgrade_parameter(name): size for name, size in sizes.items()}
                 check_parameters(
                     names,
-                    learned(task.build(recipes.Builder(recipe.model))),
+                    model_tensors(task.build(recipes.Builder(recipe.model))),
                     path / "model.safetensors",
                 )
         return recipe, task, task.build(recipes.Builder(recipe.model))

@@ -13,7 +13,7 @@ from ..errors import SaccadeError
 from ..files import write_atomically
 from ..tasks.autoencoding import Autoencoding
 from ..training.cost import duration
-from ..training.logs import read_rows, shown
+from ..training.logs import format_metric, read_rows
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
@@ -158,7 +158,7 @@ def page(
     ]
     if len(runs) == 1 and (rows := runs[0].evaluations):
         some = [*rows[: -1 : len(rows) // EVALUATIONS + 1], rows[-1]]
-        cells = [[shown(name, row.get(name, "–")) for name in rows[0]] for row in some]
+        cells = [[format_metric(name, row.get(name, "–")) for name in rows[0]] for row in some]
         sections.append(
             Section("Evaluations", table=[[name.replace("_", " ") for name in rows[0]], *cells])
         )
@@ -234,7 +234,7 @@ def side(runs: Sequence[Run], facts: Callable[[Run], Mapping[str, object]]) -> l
 
 def results(run: Run) -> dict[str, str]:
     return {
-        name.replace("_", " "): shown(name, value)
+        name.replace("_", " "): format_metric(name, value)
         for name, value in run.best.items()
         if name != "epoch"
     }

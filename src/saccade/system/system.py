@@ -25,12 +25,11 @@ from ..files import Writer, read_again, verified
 from ..layers.fast.int8 import to_int8
 from ..models import EfficientNetLite0
 from ..models.builder import memory_here
-from ..recipe import WORDLESS
 from ..tasks.task import Task, WrongExample, from_tokens
 from ..tasks.translation import Translation
 from ..training.checkpoints import load_model
 from ..training.logs import summary_writer
-from ..training.parameters import learned
+from ..training.parameters import model_tensors
 from ..training.sharded import METADATA
 from ..training.transfer import take_over
 from ..training.work import Work
@@ -127,7 +126,7 @@ def build(
     if made.start_from:
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
-            if made.task not in WORDLESS:
+            if made.kind.has_text:
                 given = vocabularies_of(read_json(first / "tokenizer.json"), recipes.task(made))
         except (KeyError, TypeError):
             raise SaccadeError(
@@ -142,7 +141,10 @@ def build(
     if first:
         taken = start_from(model, made, first)
         what = "parameters and the vocabulary" if given else "parameters"
-        notes = (f"{taken} of {len(learned(model))} {what} are those of {made.start_from}", *notes)
+        notes = (
+            f"{taken} of {len(model_tensors(model))} {what} are those of {made.start_from}",
+            *notes,
+        )
     return System(made, model.to(recipes.device(made.device)), task, notes)
 
 

@@ -20,6 +20,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch, PixelBatch
 from ..views.answers import Reconstructed
 from .image_batches import (
+    IMAGES,
     PictureTask,
     PictureWork,
     Seen,
@@ -40,7 +41,8 @@ LEAST = 1e-10  # the smallest squared error that a PSNR is computed of: 100 dB
 class Autoencoding(PictureTask):
     """A picture again from `autoencoding.latent` numbers; with `autoencoding.noise` a clean one from a noisy one."""
 
-    needs, data = ImageEncoder, SHOWN
+    needs, data, has_text = ImageEncoder, SHOWN, False
+    settings = (*IMAGES, "autoencoding", "autoencoding.width", "autoencoding.noise")
     measures: ClassVar[dict[str, bool]] = {"loss": False, "psnr": True}
     command: ClassVar[str] = "reconstruct {model} picture.png --out before-after.png"
     method: ClassVar[str] = 'm.reconstruct("picture.png")'

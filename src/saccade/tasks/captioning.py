@@ -19,7 +19,7 @@ from ..data.corpora import CAPTIONED
 from ..data.image_decoding import fit_box
 from ..data.image_examples import Captioned, Picture
 from ..data.vocabulary import Encoded, Vocabulary
-from ..decoding import MakeSearch, Prompted, decode, searcher
+from ..decoding import MakeSearch, PromptedModel, decode, searcher
 from ..decoding.searches import Hypothesis, Search
 from ..models.builder import Builder
 from ..models.protocols import ImageEncoder, ImageToText
@@ -38,7 +38,7 @@ from .image_batches import (
     sizes_from,
 )
 from .output_lengths import OutputLengths, check_length
-from .task import Each, device_of, from_tokens, learn_vocabulary, percent_of, table
+from .task import GENERATING, Each, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
 # pictures that are described at once; tokens of a batch whose loss is measured
@@ -64,6 +64,7 @@ class Describing(PictureTask):
     example's question before it generates, where it has one."""
 
     needs = ImageToText
+    settings = (*PictureTask.settings, *GENERATING)
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     options: ClassVar[dict[str, Any]] = {
         "beam": searcher,
@@ -209,7 +210,7 @@ class Describing(PictureTask):
             at = [n for n, one in enumerate(questions) if len(one) == length]
             ones = torch.ones(len(at), dtype=torch.long, device=pixels.device)
             read = torch.tensor([questions[n] for n in at], dtype=torch.long, device=pixels.device)
-            asked = Prompted(model, read) if length else model
+            asked = PromptedModel(model, read) if length else model
             made = decode(asked, pixels[at], ones, search, [limits[n] for n in at])  # type: ignore[arg-type]
             found |= dict(zip(at, made, strict=True))
         return [found[n] for n in range(len(questions))]

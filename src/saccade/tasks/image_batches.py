@@ -12,7 +12,7 @@ from ..data.augment import Augment
 from ..data.batches import on
 from ..data.image_examples import Picture, stack
 from ..errors import SaccadeError
-from ..recipe import WORDLESS, Recipe
+from ..recipe import Recipe
 from ..training.losses import Batch, MixedBatch
 from .task import ExampleTask, ExampleWork
 
@@ -109,10 +109,14 @@ def divide_pictures(
     ]
 
 
+IMAGES = ("data.images", "data.image_size", "data.augment")  # the settings of all such tasks
+
+
 class PictureTask(ExampleTask):
     """A task whose examples have a picture; where a model takes it among its inputs is `at`."""
 
     at = 0
+    settings = (*ExampleTask.settings, *IMAGES)
     image_size: Size
 
     @classmethod
@@ -133,7 +137,7 @@ class PictureWork(ExampleWork):
         super().__init__(task, recipe, *given)
         check_decoded(self.dev)
         self.examples = kept_there(self.examples, self.device)
-        self.one_shape = recipe.task in WORDLESS
+        self.one_shape = not task.has_text
         self.augment = Augment.of(recipe.data.augment)
         self.changes, self.mixes = (
             self.augment != Augment(),

@@ -20,6 +20,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Seen as SeenPicture
 from .image_batches import (
+    IMAGES,
     PictureTask,
     Seen,
     Size,
@@ -37,7 +38,8 @@ from .task import device_of, table
 class ImageClassification(PictureTask, LabelTask):
     """One label for a picture: a pool makes one vector of those of all positions."""
 
-    needs, data = ImageEncoder, PICTURED
+    needs, data, has_text = ImageEncoder, PICTURED, False
+    settings = (*IMAGES, "data.rotate_test", "training.smoothing", "training.agreement")
     label, unit, outcome = "label", "picture", "label"
     text_of = staticmethod(lambda example: example.image.name)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))

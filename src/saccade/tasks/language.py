@@ -14,11 +14,11 @@ from ..data.batches import on
 from ..data.corpora import DOCUMENTS
 from ..data.documents import Document
 from ..data.vocabulary import Vocabulary
-from ..decoding import Sample, Sliding, steps
+from ..decoding import Sample, SlidingWindow, steps
 from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.protocols import Carrying, CarryingLM
-from ..models.transformer_xl import MOST_MEMORY, TransformerXL
+from ..models.transformer_xl import MAX_MEMORY, TransformerXL
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
 from .objectives import HIDDEN, Objective
@@ -32,6 +32,7 @@ class LanguageModelling(Task):
     """What comes next in plain text, or what was hidden in it, by the objective."""
 
     data = DOCUMENTS
+    settings = (*Task.settings, "language", "data.documents")
     measures: ClassVar[dict[str, bool]] = {"loss": False, "perplexity": False}
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int, "memory": int}
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
@@ -208,8 +209,8 @@ class LanguageModelling(Task):
             raise SaccadeError(
                 f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once"
             )
-        if memory and not (isinstance(model, TransformerXL) and 1 <= memory <= MOST_MEMORY):
-            wrong = f"a memory of {memory}; give 1 to {MOST_MEMORY:,} to a model of the family transformer-xl, or leave out"
+        if memory and not (isinstance(model, TransformerXL) and 1 <= memory <= MAX_MEMORY):
+            wrong = f"a memory of {memory}; give 1 to {MAX_MEMORY:,} to a model of the family transformer-xl, or leave out"
             raise SaccadeError(f"{wrong} memory", shell=f"{wrong} --memory")
         characters = sum(len(one.text) for one in examples)
         found: dict[str, Any] = {"documents": len(examples), "characters": characters}
@@ -279,7 +280,7 @@ class LanguageModelling(Task):
         """Continues a prompt, piece by piece, until <eos> ends a document or `limit` tokens are generated."""
         model.eval()
         ids, search, device = *self.begin(prompt, sample), device_of(model)
-        reader = model if isinstance(model, CarryingLM) else Sliding(model, self.how.block)
+        reader = model if isinstance(model, CarryingLM) else SlidingWindow(model, self.how.block)
         before = torch.tensor([ids], dtype=torch.long, device=device)
         decided = steps(reader, before, torch.tensor([len(ids)]), search, [limit])
         return self.spell(prompt, (step[0] for step in decided if step))

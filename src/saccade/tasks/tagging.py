@@ -30,6 +30,7 @@ class Tagging(LabelTask):
     """One label for each word, such as its part of speech; a word of several pieces is tagged at its first."""
 
     data = SENTENCES
+    settings = (*LabelTask.settings, "data.column")
     label, unit = "tag", "word"
     text_of = staticmethod(lambda example: " ".join(example.words))
     labels_of = staticmethod(lambda example: example.tags)

@@ -20,14 +20,12 @@ from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.protocols import Encoder
-from ..recipe import WORDLESS, Recipe
-from ..registry import Table
+from ..recipe import Recipe, tasks
 from ..training.losses import Batch
 from ..training.work import Work
 
-table: Table[type[Task]] = Table("tasks", "task")
-
-
+table = tasks
+GENERATING = ("training.doubly_stochastic", "training.dev_bleu")  # settings of tasks with outputs
 HELD_OUT, FEWEST_DEV = 0.05, 50  # where no share is given
 ROUNDED = 8  # lengths on a GPU: few shapes of batches, each captured once
 
@@ -50,6 +48,9 @@ class Task:
     # what `evaluate` can be asked for, with a check of each value
     options: ClassVar[dict[str, Callable[[Any], object]]] = {}
     data: ClassVar[Kind]  # what its examples are
+    has_text: ClassVar[bool] = True  # whether it reads or writes text, and so has a vocabulary
+    # of those settings that only some tasks have
+    settings: ClassVar[tuple[str, ...]] = ("training.smoothing",)
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
     method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
     # from a recipe, training examples, and the vocabulary that a first model brings
@@ -133,6 +134,7 @@ class Task:
 class ExampleTask(Task):
     """A task whose examples are sequences of their own, not cut from a stream."""
 
+    settings = (*Task.settings, "data.max_length", "training.round_to", "training.agreement")
     numbers: Callable[[Sequence[Any]], list[Any]]  # each example as token numbers, with its `line`
     # how many tokens of a numbered example are read, and how many generated
     size: Callable[[Any], tuple[int, int]]
@@ -193,7 +195,7 @@ class ExampleWork(Work):
         device: torch.device,
     ) -> None:
         if not recipe.training.round_to:
-            rounding = ROUNDED if device.type == "cuda" and recipe.task not in WORDLESS else 1
+            rounding = ROUNDED if device.type == "cuda" and task.has_text else 1
             recipe = replace(recipe, training=replace(recipe.training, round_to=rounding))
         self.task, self.device, self.measures = task, device, tuple(task.measures)
         self.tokens, self.smoothing, self.seed = (

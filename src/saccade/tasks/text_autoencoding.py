@@ -20,7 +20,7 @@ from ..models.builder import Builder
 from ..models.protocols import Seq2Seq, TextAutoencoder
 from ..recipe import AutoencodingRecipe, Recipe
 from ..training.losses import Batch
-from .task import device_of, learn_vocabulary, table
+from .task import ExampleTask, device_of, learn_vocabulary, table
 from .text_to_text import TextToText
 from .translation import Pairs, PairWork, Scores, WorkWithBleu
 
@@ -32,6 +32,7 @@ class TextAutoencoding(TextToText):
     """A text again from `autoencoding.latent` numbers; with `autoencoding.drop` or `.shuffle` the text from one with words lost or moved."""
 
     needs, data = TextAutoencoder, TEXTS_ALONE
+    settings = (*ExampleTask.settings, "autoencoding", "autoencoding.drop", "autoencoding.shuffle")
     command: ClassVar[str] = 'reconstruct {model} "your text"'
     method: ClassVar[str] = 'm.reconstruct("your text")'
     how: AutoencodingRecipe

@@ -11,8 +11,8 @@ from ..data.pairs import Pair
 from ..data.vocabulary import Vocabulary
 from ..recipe import Recipe
 from .metrics import Exact, TextMetric, all_sums, chosen, score_all, unigram_loss
-from .task import Each, table
-from .translation import Pairs, Scores, Translation
+from .task import Each, ExampleTask, table
+from .translation import FOR_PAIRS, Pairs, Scores, Translation
 
 
 @table.add("text-to-text", paper="Raffel et al. 2020")
@@ -20,6 +20,7 @@ class TextToText(Translation):
     """Any text to any text (summaries, dialogue, parses, code): as translation, judged also by how many outputs are entirely correct."""
 
     alike = False
+    settings = (*ExampleTask.settings, *FOR_PAIRS, "data.pairs", "data.metrics")
     options = Translation.options | {"controls": bool}
     metrics_of_texts: Sequence[TextMetric] = (Exact(),)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core import record, sites
-from ..core.record import source_weights, stretched
+from ..core.record import source_weights, stretch_weights
 from ..data.bad_lines import Skipped, lopsided
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
@@ -30,6 +30,7 @@ from ..views.answers import Aligned, Translated
 from .output_lengths import OutputLengths, check_length
 from .rewards import reward_of
 from .task import (
+    GENERATING,
     Each,
     ExampleTask,
     ExampleWork,
@@ -66,14 +67,17 @@ class Numbered(NamedTuple):
     line: int
 
 
+FOR_PAIRS = (*GENERATING, "data.tokenize", "data.swap", "vocabulary.joint", "training.reward")
+
+
 @table.add("translation", paper="Bahdanau et al. 2015")
 class Translation(ExampleTask):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
     needs, data = Seq2Seq, PAIRS
-    alike: ClassVar[bool] = (
-        True  # whether the sides of a pair should be about as long as each other
-    )
+    settings = (*ExampleTask.settings, *FOR_PAIRS, "data.max_ratio")
+    # whether the sides of a pair should be about as long as each other
+    alike: ClassVar[bool] = True
     measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     # without and with BLEU on the dev set
     workers: ClassVar[tuple[type["PairWork"], type["PairWork"]]]
@@ -296,7 +300,7 @@ class Translation(ExampleTask):
         with record(model, quiet=True) as seen:
             model(*batch.inputs)
         found = source_weights(seen).float()
-        return stretched(found, found.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
+        return stretch_weights(found, found.shape[-2], batch.inputs[0].shape[1]).cpu().numpy()
 
     @torch.no_grad()
     def align(self, model: nn.Module, pairs: Pairs, budget: int = 4096) -> list[Aligned]:

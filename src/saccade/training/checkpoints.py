@@ -35,24 +35,24 @@ from ..files import (
 )
 from ..files import write_once as write_once
 from .distributed import Ranks
-from .parameters import Tensors, learned, mean_parameters
-from .sharded import METADATA, divide_like, gather, library, list_parts, load_parts
+from .parameters import Tensors, mean_parameters, model_tensors
+from .sharded import METADATA, checkpoint_library, divide_like, gather, list_parts, load_parts
 
 MODEL, TRAINING = "model/", "training/"  # how the names of tensors in a sharded checkpoint begin
-LARGEST = 1e18  # of a parameter
-CARRIED = "carried.safetensors"
+MAX_PARAMETER = 1e18  # of a parameter
+CARRIED_FILE = "carried.safetensors"
 
 
-def states(optimizer: Optimizer, model: nn.Module) -> Tensors:
+def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> Tensors:
     """The optimizer's tensors under `parameter/state`."""
     return {
         f"{name}/{key}": value
-        for name, parameter in learned(model).items()
+        for name, parameter in model_tensors(model).items()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
 
 
-def store(tensors: Tensors, path: Path) -> None:
+def write_tensors(tensors: Tensors, path: Path) -> None:
     """Writes safetensors; a full disk is an OSError, as for other files."""
     path.touch()
     mode = path.stat().st_mode
@@ -74,7 +74,7 @@ def size_of(tensors: Tensors) -> int:
 
 def model_content(files: Mapping[str, Writer], tensors: Tensors) -> tuple[dict[str, Writer], int]:
     """What writes the files of a model folder, and about how many bytes they have."""
-    return {**files, "model.safetensors": partial(store, tensors)}, size_of(tensors)
+    return {**files, "model.safetensors": partial(write_tensors, tensors)}, size_of(tensors)
 
 
 @contextmanager
@@ -112,12 +112,12 @@ def stored_sizes(path: Path) -> dict[str, list[int]]:
 def is_sound(value: Tensor) -> bool:
     """Whether all values are numbers, none so large that its square is infinite."""
     low, high = value.aminmax() if value.numel() else (value.sum(), value.sum())
-    return bool(low > -LARGEST) and bool(high < LARGEST)  # both false for NaN
+    return bool(low > -MAX_PARAMETER) and bool(high < MAX_PARAMETER)  # both false for NaN
 
 
 def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> None:
     """Fills the model; every name (as `rename` gives it) and size must be the model's."""
-    wanted = learned(model)
+    wanted = model_tensors(model)
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name): name for name in file.keys()}  # noqa: SIM118
         check_parameters(
@@ -134,7 +134,7 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
 
 def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
     """Fills both from a checkpoint that any number of ranks wrote together."""
-    parameters = learned(model)
+    parameters = model_tensors(model)
     check_parameters(
         {name: size for name, (size, _) in list_parts(folder, MODEL).items()}, parameters, folder
     )
@@ -214,7 +214,7 @@ class RunFolder:
 
     def save(self, name: str, model: nn.Module) -> None:
         """A model folder, written by one process that has the whole model."""
-        write_folder(self.path / name, *model_content(self.files, learned(model)))
+        write_folder(self.path / name, *model_content(self.files, model_tensors(model)))
 
     def progress(self) -> Progress | None:
         """Of the last checkpoint, once it is found to be intact; None when there is none yet."""
@@ -237,7 +237,7 @@ class RunFolder:
 
     def keep(self, model: nn.Module, update: int, count: int) -> None:
         """Keeps the parameters at an evaluation in `kept/`, and those of the last `count` evaluations alone."""
-        write_folder(self.path / "kept" / f"{update:09d}", *model_content({}, learned(model)))
+        write_folder(self.path / "kept" / f"{update:09d}", *model_content({}, model_tensors(model)))
         with report_disk(self.path / "kept"):
             for old in self.kept()[:-count]:
                 mark(old)
@@ -273,7 +273,7 @@ class RunFolder:
 
     def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:
         """Fills both from the last checkpoint, which `progress` has found to be intact; returns what was carried between updates."""
-        last, parameters = self.path / "last", learned(model)
+        last, parameters = self.path / "last", model_tensors(model)
         if METADATA in listed(last):
             load_sharded(model, optimizer, last)
         else:
@@ -281,7 +281,7 @@ class RunFolder:
             with open_tensors(last / "training.safetensors") as file:
                 for key in file.keys():  # noqa: SIM118
                     set_state(optimizer, parameters, key, file.get_tensor(key))
-        return load_file(last / CARRIED) if CARRIED in listed(last) else {}
+        return load_file(last / CARRIED_FILE) if CARRIED_FILE in listed(last) else {}
 
     def save_last(
         self,
@@ -299,25 +299,34 @@ class RunFolder:
             "training.json": lambda path: path.write_text(text, encoding="utf-8"),
         }
         if carried:
-            writers[CARRIED] = partial(store, carried)
-        size = size_of(learned(model)) + size_of(states(optimizer, model)) + size_of(carried)
+            writers[CARRIED_FILE] = partial(write_tensors, carried)
+        size = (
+            size_of(model_tensors(model))
+            + size_of(optimizer_tensors(optimizer, model))
+            + size_of(carried)
+        )
         if kind == "whole":
-            writers["model.safetensors"] = partial(store, gather(learned(model), ranks.leads))
+            writers["model.safetensors"] = partial(
+                write_tensors, gather(model_tensors(model), ranks.leads)
+            )
             writers["training.safetensors"] = partial(
-                store, gather(states(optimizer, model), ranks.leads)
+                write_tensors, gather(optimizer_tensors(optimizer, model), ranks.leads)
             )
             ranks.lead(lambda: write_folder(self.path / "last", writers, size))
             return
-        tensors = {MODEL + name: tensor.detach() for name, tensor in learned(model).items()}
+        tensors = {MODEL + name: tensor.detach() for name, tensor in model_tensors(model).items()}
         tensors.update(
-            {TRAINING + name: tensor for name, tensor in states(optimizer, model).items()}
+            {
+                TRAINING + name: tensor
+                for name, tensor in optimizer_tensors(optimizer, model).items()
+            }
         )
         # rank 0 alone is in the context; the others write into its folder
         with ExitStack() as stack:
             new = Path(
                 ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last", size))))
             )
-            with library() as checkpoint:
+            with checkpoint_library() as checkpoint:
                 checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(new))
             ranks.lead(lambda: write_files(new, writers))
             ranks.lead(stack.close)  # the new folder replaces the old one
@@ -344,7 +353,7 @@ def convert(run: Path, out: Path) -> None:
     kept = [
         name
         for name in names
-        if name not in (METADATA, "training.json", CARRIED) and not name.endswith(".distcp")
+        if name not in (METADATA, "training.json", CARRIED_FILE) and not name.endswith(".distcp")
     ]
     writers: dict[str, Writer] = {name: partial(shutil.copyfile, last / name) for name in kept}
     write_once(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .checkpoints import Progress
 from .distributed import Ranks
 from .flops import counter
-from .parameters import buffers, learned
+from .parameters import buffers, model_tensors
 from .work import Work
 
 
@@ -68,9 +68,9 @@ def measure(
         loss().backward()
     seconds = list[float]()
     for _ in range(3):
-        start = now()
+        start = synchronized_time()
         loss().backward()
-        seconds.append(ranks.largest(now() - start) * batches)
+        seconds.append(ranks.largest(synchronized_time() - start) * batches)
         if seconds[-1] > 5 * batches:  # all ranks stop, or none
             break
     model.zero_grad(set_to_none=True)
@@ -83,7 +83,7 @@ def measure(
 def restored(model: nn.Module, work: Work) -> Iterator[None]:
     """After the `with`, what a loss changes is as it was before: what the work carries between updates, and the model's buffers."""
     carried = {name: tensor.clone() for name, tensor in work.state().items()}
-    every = learned(model)
+    every = model_tensors(model)
     before = [(every[name], every[name].clone()) for name in sorted(buffers(model))]
     yield
     work.load_state(carried)
@@ -92,7 +92,7 @@ def restored(model: nn.Module, work: Work) -> Iterator[None]:
             tensor.copy_(value)
 
 
-def now() -> float:
+def synchronized_time() -> float:
     """The time when all that was asked of the GPU is done."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -124,10 +124,12 @@ class PeakMemory:
         """Bytes, under a name that says of what."""
         if self.device.type == "cuda":
             return {"peak_memory_gpu": float(torch.cuda.max_memory_allocated(self.device))}
-        return {"peak_memory_process": max(highest_memory() - self.before, held(optimizer))}
+        return {
+            "peak_memory_process": max(highest_memory() - self.before, bytes_per_update(optimizer))
+        }
 
 
-def held(optimizer: torch.optim.Optimizer) -> float:
+def bytes_per_update(optimizer: torch.optim.Optimizer) -> float:
     """The bytes of the parameters, their gradients and the optimizer's state, which are there together in every update; of a model that is
     divided over ranks, this rank's."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

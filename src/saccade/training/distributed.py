@@ -20,11 +20,11 @@ from .signals import Stopped
 
 T = TypeVar("T")
 # what one rank does while the others wait: an evaluation, a checkpoint
-LONGEST = timedelta(hours=2)
+MAX_WAIT = timedelta(hours=2)
 # seconds: between beats, without one until a rank is given up, to leave by itself
 BEAT, PATIENCE, GRACE = (1.0, 15.0, 5.0)
-FINISHED = 1 << 40  # more beats than any rank has
-LOST = (
+FINISHED_BEAT = 1 << 40  # more beats than any rank has
+LOST_RANK = (
     "another training process died (killed, or out of memory?), so this one stops; "
     "resume the run from its last checkpoint, with any number of processes"
 )
@@ -32,7 +32,7 @@ _times = itertools.count()
 _closed: list[Any] = []  # groups; see `close`
 
 
-class Shared(SaccadeError):
+class SharedError(SaccadeError):
     """An error that all ranks are about to raise, of which one per machine prints it, unless `prints` is set."""
 
     def __init__(self, text: str, prints: bool | None = None) -> None:
@@ -83,7 +83,7 @@ class Ranks:
         except SaccadeError as error:
             wrong = error.shell
         for one in filter(None, self.everyone(wrong)):
-            raise Shared(one)
+            raise SharedError(one)
         return value
 
     def lead(self, do: Callable[[], T]) -> T:
@@ -115,19 +115,19 @@ class Heartbeat:
                 beats = self.store.add(f"beat/{self.next}", 0)
                 if beats != seen:
                     seen, since = beats, time.monotonic()
-                silent = beats < FINISHED and time.monotonic() - since > PATIENCE
+                silent = beats < FINISHED_BEAT and time.monotonic() - since > PATIENCE
                 lost = self.store.add("lost", int(silent)) > 0
             except RuntimeError:  # the process that keeps the store died
                 lost = True
             self.answered = time.monotonic()
             if lost and not self.over.wait(GRACE):
-                leave(self.first_to_print())
+                end_process(self.first_to_print())
 
     def watch_store(self) -> None:
         """A call to the store of a machine that is off the network never returns."""
         while not self.over.wait(BEAT):
             if time.monotonic() - self.answered > PATIENCE + GRACE:
-                leave(prints=True)
+                end_process(prints=True)
 
     def first_to_print(self, lost: bool = False) -> bool:
         """Whether this rank is the first that prints why the run ends; the others need not."""
@@ -137,10 +137,10 @@ class Heartbeat:
         return True
 
 
-def leave(prints: bool) -> None:
+def end_process(prints: bool) -> None:
     """Ends this process, whatever its main thread waits for."""
     if prints:
-        print(f"saccade: {LOST}", file=sys.stderr, flush=True)
+        print(f"saccade: {LOST_RANK}", file=sys.stderr, flush=True)
     os._exit(2)
 
 
@@ -169,7 +169,7 @@ def prints(error: Exception) -> bool:
 
 
 @contextmanager
-def together(device: torch.device) -> Iterator[Ranks]:
+def join_ranks(device: torch.device) -> Iterator[Ranks]:
     """Within the `with`, the processes that torchrun started are the ranks of one run, each with its own GPU where there are GPUs."""
     if processes() < 2:
         yield Ranks()
@@ -182,10 +182,10 @@ def together(device: torch.device) -> Iterator[Ranks]:
         torch.cuda.set_device(
             own_gpu(device, int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count())
         )
-    heart = meet("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    heart = connect("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size())
-    except (Shared, Stopped):  # all ranks are here
+    except (SharedError, Stopped):  # all ranks are here
         close(heart)
         raise
     except BaseException as error:
@@ -193,12 +193,12 @@ def together(device: torch.device) -> Iterator[Ranks]:
         lost = is_disconnect(error)
         first = heart.first_to_print(lost)
         if lost or isinstance(error, SaccadeError):
-            raise Shared(LOST if lost else str(error), first) from None
+            raise SharedError(LOST_RANK if lost else str(error), first) from None
         raise
     close(heart)
 
 
-def meet(backend: str) -> Heartbeat:
+def connect(backend: str) -> Heartbeat:
     """Waits for the other ranks, where torchrun's variables say, and starts to beat."""
     attempts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
@@ -209,7 +209,7 @@ def meet(backend: str) -> Heartbeat:
             store=dist.PrefixStore("group", store),
             rank=rank,
             world_size=count,
-            timeout=LONGEST,
+            timeout=MAX_WAIT,
         )
     except (ValueError, RuntimeError) as error:
         why = str(error).split("\n")[0][:200]
@@ -223,7 +223,7 @@ def close(heart: Heartbeat) -> None:
     heart.over.set()
     # this rank ends as it should: the others must not wait for its beats
     with suppress(RuntimeError):
-        heart.store.add(f"beat/{heart.rank}", FINISHED)
+        heart.store.add(f"beat/{heart.rank}", FINISHED_BEAT)
     # A gloo group that is freed joins its threads while it holds Python's lock, for which one of them may wait: the process would hang
     # (seen with torch 2.13). So the group is kept until the process ends.
     _closed.append(dist.group.WORLD)

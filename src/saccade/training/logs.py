@@ -20,7 +20,7 @@ COLUMNS = (
     "tokens_per_second",
 )
 # what TensorBoard draws besides the dev metrics
-OF_TRAINING = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
+TRAINING_COLUMNS = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
 DIGITS = {
     "loss": 3,
     "unigram_loss": 3,
@@ -106,7 +106,7 @@ class Logs:
         if self.events is None:
             return
         for name, value in row.items():
-            if name in OF_TRAINING or name.startswith("dev_"):
+            if name in TRAINING_COLUMNS or name.startswith("dev_"):
                 tag = (
                     f"dev/{name.removeprefix('dev_')}"
                     if name.startswith("dev_")
@@ -152,7 +152,7 @@ def summary_writer() -> Any:
     return SummaryWriter
 
 
-def shown(metric: str, value: object) -> str:
+def format_metric(metric: str, value: object) -> str:
     """A metric as people write it: accuracy 75.5, loss 2.345, BLEU 41.2, and counts in full."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)

@@ -14,30 +14,30 @@ from ..recipe import TrainingRecipe
 from . import schedules
 from .checkpoints import Progress, RunFolder
 from .cost import Cost, PeakMemory, measure, median_batch, restored
-from .distributed import Ranks, Shared
-from .logs import Logs, shown
+from .distributed import Ranks, SharedError
+from .logs import Logs, format_metric
 from .parameters import buffers, set_parameters
-from .prefetch import Ahead, Spot
-from .signals import Stopped, stopper
+from .prefetch import BatchPosition, Prefetcher
+from .signals import Stopped, stop_on_signals
 from .update import PARALLEL, Update
 from .update_capture import CapturedUpdate
 from .work import Work
 
 DRAW_SEED = 104_729_000_000_017  # what parts draw before an update is the same on all ranks, and not what dropout draws
-AHEAD = 4  # batches
+PREFETCHED_BATCHES = 4  # batches
 RANK_SEED = (
     7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
 )
 
 
-def captures(settings: TrainingRecipe, device: torch.device) -> bool:
+def uses_graphs(settings: TrainingRecipe, device: torch.device) -> bool:
     # a recipe that asks for it can be used without a GPU too
     return bool(settings.graphs) and device.type == "cuda"
 
 
-def ahead(work: Work, device: torch.device) -> int:
+def prefetched_batches(work: Work, device: torch.device) -> int:
     """How many batches are made before their turn: on a processor that computes the updates too, none."""
-    return AHEAD if work.ahead and device.type == "cuda" else 0
+    return PREFETCHED_BATCHES if work.ahead and device.type == "cuda" else 0
 
 
 class Watcher:
@@ -73,7 +73,7 @@ class Training:
         self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
         self.device = next(model.parameters()).device
         kind = PARALLEL[settings.parallel] if self.ranks.count > 1 else Update
-        if captures(settings, self.device):
+        if uses_graphs(settings, self.device):
             if self.ranks.count == settings.accumulate == 1:
                 kind = CapturedUpdate
             else:
@@ -123,17 +123,17 @@ class Training:
         )
         tokens, since = self.at.tokens, time.perf_counter()
         began, evaluating = since - self.at.seconds, 0.0
-        self._batches = Ahead(
+        self._batches = Prefetcher(
             self.work,
             self.ranks,
             self._epoch,
-            Spot(self.at.epoch, self.at.batch),
-            ahead(self.work, self.device),
+            BatchPosition(self.at.epoch, self.at.batch),
+            prefetched_batches(self.work, self.device),
         )
         with (
             logs,
             self._batches,
-            stopper(self.watcher.note, patient=self.ranks.count > 1) as signals,
+            stop_on_signals(self.watcher.note, patient=self.ranks.count > 1) as signals,
         ):
             while not self.at.done:
                 row = self._update()
@@ -163,7 +163,7 @@ class Training:
                     self._read()  # nothing is written that was computed from a number that is not finite
                     self.at = replace(self.at, costs=self._costs(cost, memory))
                     state = self.model, self.update.optimizer, self.at, self.work.state()
-                    with signals.unhurried():
+                    with signals.ignore_repeats():
                         self.folder.save_last(self.settings.checkpoint, self.ranks, *state)
                 if asked >= 1:
                     raise Stopped(int(asked), self.at.update)
@@ -256,7 +256,7 @@ class Training:
         every = sorted(line for some in self.ranks.everyone(list(lines)) for line in some)
         shown = ", ".join(map(str, every[:20])) + (" …" if len(every) > 20 else "")
         where = f", on a batch of lines {shown}" if every else ""
-        raise Shared(
+        raise SharedError(
             f"{what} became {value} at update {number}{where}; nothing of it was saved. Lower training.learning_rate (it is "
             f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with resume=True"
         )
@@ -281,7 +281,7 @@ class Training:
             metrics = self.ranks.lead(lambda: self.work.evaluate(model))
         watch = self.settings.watch
         if watch not in metrics:
-            raise Shared(
+            raise SharedError(
                 f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these"
             )
         for name, value in metrics.items():
@@ -305,7 +305,9 @@ class Training:
         metrics, better = self._judge(model)
         if self.ranks.leads:
             set_parameters(model, before)
-        found = "  ".join(f"dev {name} {shown(name, value)}" for name, value in metrics.items())
+        found = "  ".join(
+            f"dev {name} {format_metric(name, value)}" for name, value in metrics.items()
+        )
         evaluations = (
             f"{count} evaluations" if (count := len(self.folder.kept())) > 1 else "evaluation"
         )

@@ -123,7 +123,7 @@ def batch_loss(
         if not left.weights:
             wrong = f"training.doubly_stochastic is {doubly_stochastic:g}, and this model does not attend to a source"
             raise SaccadeError(f"{wrong}; leave it out, or choose a model with attention")
-        loss = loss + doubly_stochastic * left.unevenness(wanted) / repeats
+        loss = loss + doubly_stochastic * left.doubly_stochastic_penalty(wanted) / repeats
     if not agreement:
         return loss
     first, second = logits.float().log_softmax(-1).chunk(2)

@@ -9,49 +9,49 @@ from torch import nn
 MOMENTUM = 0.9  # of SGD, and β₁ of Adam and AdamW
 
 
-def plain(method: Any) -> Any:
+def unwrap(method: Any) -> Any:
     """A method as it was written: PyTorch wraps those of its optimizers, so that its compiler leaves them alone or breaks its graph there."""
     return inspect.unwrap(method)
 
 
-class Plain(torch.optim.Optimizer):
+class UnwrappedOptimizer(torch.optim.Optimizer):
     """Methods of PyTorch's optimizers, called without what surrounds them."""
 
-    add_param_group = plain(torch.optim.Optimizer.add_param_group)
-    zero_grad = plain(torch.optim.Optimizer.zero_grad)
-    state_dict = plain(torch.optim.Optimizer.state_dict)
-    load_state_dict = plain(torch.optim.Optimizer.load_state_dict)
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
 
 
-class AdamW(Plain, torch.optim.AdamW):
+class AdamW(UnwrappedOptimizer, torch.optim.AdamW):
     """PyTorch's own (Loshchilov & Hutter 2019)."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        plain(torch.optim.AdamW.step)(self)
+        unwrap(torch.optim.AdamW.step)(self)
 
 
-class Adam(Plain, torch.optim.Adam):
+class Adam(UnwrappedOptimizer, torch.optim.Adam):
     """PyTorch's own (Kingma & Ba 2015); weight decay is added to the gradient, the L2 penalty of many papers."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        plain(torch.optim.Adam.step)(self)
+        unwrap(torch.optim.Adam.step)(self)
 
 
-class Sgd(Plain, torch.optim.SGD):
+class Sgd(UnwrappedOptimizer, torch.optim.SGD):
     """PyTorch's SGD with Nesterov momentum (Sutskever et al. 2013); weight decay is added to the gradient."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        plain(torch.optim.SGD.step)(self)
+        unwrap(torch.optim.SGD.step)(self)
 
 
 def make_optimizer(
     settings: Any, model: nn.Module, rate: Any, captured: bool
 ) -> torch.optim.Optimizer:
     """The optimizer of a recipe's `training` for a model's parameters; `captured`: its updates become a CUDA graph."""
-    groups, decay = grouped(model), settings.weight_decay
+    groups, decay = parameter_groups(model), settings.weight_decay
     if settings.optimizer == "sgd":
         return Sgd(groups, rate, MOMENTUM, weight_decay=decay, nesterov=True, fused=True)
     make = Adam if settings.optimizer == "adam" else AdamW
@@ -65,7 +65,7 @@ def make_optimizer(
     )
 
 
-def grouped(model: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     """A model's parameters, and in a group of their own those of modules with `decays = False`, which have no weight decay."""
     spared = {
         one

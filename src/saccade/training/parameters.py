@@ -10,7 +10,7 @@ from ..errors import SaccadeError
 Tensors = dict[str, Tensor]
 
 
-def learned(model: nn.Module) -> Tensors:
+def model_tensors(model: nn.Module) -> Tensors:
     """Name → tensor of all that is learned or kept; a shared tensor is listed once, under its first name."""
     model = getattr(model, "_orig_mod", model)
     persistent = model.state_dict(keep_vars=True)
@@ -22,7 +22,7 @@ def learned(model: nn.Module) -> Tensors:
 
 def buffers(model: nn.Module) -> set[str]:
     """The names of what is kept but not learned."""
-    return {*learned(model)} - {
+    return {*model_tensors(model)} - {
         name for name, _ in getattr(model, "_orig_mod", model).named_parameters()
     }
 
@@ -54,7 +54,7 @@ def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) ->
 
 def set_parameters(model: nn.Module, values: Tensors) -> Tensors:
     """Puts these values into the model; returns what was there before."""
-    wanted = learned(model)
+    wanted = model_tensors(model)
     before = {name: tensor.detach().cpu().clone() for name, tensor in wanted.items()}
     with torch.no_grad():
         for name, tensor in wanted.items():

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Self
 from .distributed import Ranks
 from .work import Work
 
-making = threading.Lock()  # held while a batch is made ahead
-WAIT = 0.1  # seconds between looks at whether the run is over
+iteration_lock = threading.Lock()  # held while a batch is made ahead
+POLL_SECONDS = 0.1  # seconds between looks at whether the run is over
 
 
-class Spot(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where the next batch is: in which epoch, and how many of its batches come before it."""
 
     epoch: int
@@ -20,10 +20,10 @@ class Spot(NamedTuple):
 
 
 # this rank's part of a batch, how often it counts (0 or 1), and the position after it
-Made = tuple[Any, int, Spot]
+Made = tuple[Any, int, BatchPosition]
 
 
-class Ahead:
+class Prefetcher:
     """This rank's batches from a position on, as the run asks for them, `count` of them made ahead; use it in a `with`."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Ahead:
         work: Work,
         ranks: Ranks,
         epoch: Callable[[int], Sequence[Any]],
-        spot: Spot,
+        spot: BatchPosition,
         count: int = 0,
     ) -> None:
         self.work, self.ranks, self.epoch, self.spot = work, ranks, epoch, spot
@@ -55,7 +55,7 @@ class Ahead:
             return next(self.each)
         while True:
             try:
-                found = self.made.get(timeout=WAIT)  # a signal is handled between two waits
+                found = self.made.get(timeout=POLL_SECONDS)  # a signal is handled between two waits
             except Empty:
                 continue
             if isinstance(found, BaseException):
@@ -70,20 +70,20 @@ class Ahead:
                 epoch, at = epoch + 1, 0
             mine, counts = self.ranks.share(self.epoch(epoch)[at])
             at += 1
-            yield self.work.batch(mine), counts, Spot(epoch, at)
+            yield self.work.batch(mine), counts, BatchPosition(epoch, at)
 
     def fill(self) -> None:
         """Runs in the thread; an error is raised where the batch is asked for."""
         while not self.over.is_set():
             found: Made | BaseException
             try:
-                with making:
+                with iteration_lock:
                     found = next(self.each)
             except Exception as error:
                 found = error
             while not self.over.is_set():
                 try:
-                    self.made.put(found, timeout=WAIT)
+                    self.made.put(found, timeout=POLL_SECONDS)
                     break
                 except Full:
                     continue

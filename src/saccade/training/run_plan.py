@@ -12,15 +12,15 @@ from torch import nn
 
 from ..recipe import TrainingRecipe
 from .checkpoints import Progress
-from .cost import duration, median_batch, now, restored
+from .cost import duration, median_batch, restored, synchronized_time
 from .distributed import Ranks
 from .loop import Watcher
-from .update_capture import Lowered
+from .update_capture import LowPrecision
 from .work import Work
 
 # Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
 EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
-PAYS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
+MIN_COMPILE_SECONDS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
 WITH_STEP = (
     1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
 )
@@ -98,7 +98,7 @@ def choose_way(
         compiled = False
         if alone and one_shape and find_spec("triton") is not None and not joined:
             seconds = measure() * settings.updates
-            compiled = seconds >= PAYS
+            compiled = seconds >= MIN_COMPILE_SECONDS
             verdict = "worth" if compiled else "too short to be worth"
             why = f": about {duration(seconds)} uncompiled, {verdict} compiling"
         elif alone and not one_shape:
@@ -135,17 +135,17 @@ def time_update(
     kind, device = settings.autocast, next(model.parameters()).device
     # as it is captured
     forward: nn.Module = (
-        Lowered(model, kind) if kind and work.only_forward and device.type == "cuda" else model
+        LowPrecision(model, kind) if kind and work.only_forward and device.type == "cuda" else model
     )
     taken, count, first = 0.0, 0, True
     with restored(model, work):
         batch = median_batch(work, work.epoch(0), ranks)
         while taken < least:
-            start = now()
+            start = synchronized_time()
             with torch.autocast(device.type, kind, enabled=kind is not None):
                 loss = work.loss(forward.train(), batch)
             loss.backward()
-            once = ranks.largest(now() - start)
+            once = ranks.largest(synchronized_time() - start)
             # the first time takes longer: of a long one on a processor by little, on a GPU by what its libraries and kernels need to begin
             if not first or (once > 2 * least and device.type == "cpu"):
                 taken, count = taken + once, count + 1

@@ -8,13 +8,13 @@ from typing import TextIO
 
 from .checkpoints import Progress
 from .cost import Cost, duration
-from .logs import shown
+from .logs import format_metric
 from .loop import Watcher
 
-SECONDS = 10.0  # between two lines about updates
+PRINT_INTERVAL = 10.0  # between two lines about updates
 
 
-def audience() -> TextIO | None:
+def reader_stream() -> TextIO | None:
     """Where somebody reads lines: the stdout of a notebook (which shows stderr in red), the stderr of a terminal, or nowhere."""
     interactive = sys.modules.get("IPython")
     if interactive is not None and hasattr(interactive.get_ipython(), "kernel"):
@@ -22,17 +22,17 @@ def audience() -> TextIO | None:
     return sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
 
 
-class Lines(Watcher):
+class RunPrinter(Watcher):
     """Prints lines that begin with the run's name."""
 
     def __init__(self, name: str, write: Callable[[str], object]) -> None:
-        self.name, self.write, self.printed = name, write, -SECONDS
+        self.name, self.write, self.printed = name, write, -PRINT_INTERVAL
         # updates, and the seconds of one that were measured before the first
         self.total, self.expected = (0, 0.0)
         self.first: Progress | None = None
 
-    def another(self, name: str) -> "Lines":
-        return Lines(name, self.write)
+    def another(self, name: str) -> "RunPrinter":
+        return RunPrinter(name, self.write)
 
     def stage(self, text: str) -> None:
         if self.first is None:
@@ -48,12 +48,14 @@ class Lines(Watcher):
 
     def update(self, at: Progress, row: dict[str, float]) -> None:
         state = self.state(at, row)
-        if time.monotonic() - self.printed >= SECONDS:
+        if time.monotonic() - self.printed >= PRINT_INTERVAL:
             self.note(f"update {at.update:,} of {self.total:,}  {state}")
             self.printed = time.monotonic()
 
     def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None:
-        found = "  ".join(f"dev {name} {shown(name, value)}" for name, value in metrics.items())
+        found = "  ".join(
+            f"dev {name} {format_metric(name, value)}" for name, value in metrics.items()
+        )
         self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:

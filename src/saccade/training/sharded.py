@@ -28,14 +28,14 @@ ADMITTED = {
 }
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor with all its parts; every rank must ask, for the same tensors in the same order."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def gather(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
     """All tensors whole, one at a time, so that only a rank that keeps them needs the memory of all."""
-    each = ((name, whole(tensor.detach())) for name, tensor in tensors.items())
+    each = ((name, full_tensor(tensor.detach())) for name, tensor in tensors.items())
     return {name: one.cpu() for name, one in each if keep}
 
 
@@ -51,7 +51,7 @@ def divide_like(value: Tensor, like: Tensor) -> Tensor:
 
 
 @contextmanager
-def library() -> Iterator[Any]:
+def checkpoint_library() -> Iterator[Any]:
     """torch.distributed.checkpoint; what it raises becomes one sentence."""
     from torch.distributed import checkpoint
 
@@ -123,7 +123,7 @@ def read_metadata(folder: Path) -> Any:
 def load_parts(tensors: dict[str, Tensor], folder: Path) -> None:
     """Fills the tensors from a sharded checkpoint."""
     found = read_metadata(folder)
-    with library() as checkpoint:
+    with checkpoint_library() as checkpoint:
         reader = checkpoint.FileSystemReader(folder)
         reader.read_metadata = lambda *_, **__: found  # its own would unpickle anything
         checkpoint.load(tensors, storage_reader=reader)

@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-ENDING = tuple(
+STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-SAVING = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGXCPU") if hasattr(signal, name))
-GRACE = 1.0  # seconds
-SAVE = 0.5  # what `Signals.asked` gives for a checkpoint alone: less than the number of any signal
+SAVE_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGUSR1", "SIGXCPU") if hasattr(signal, name)
+)
+GRACE_SECONDS = 1.0  # seconds
+SAVE_ONLY = (
+    0.5  # what `Signals.asked` gives for a checkpoint alone: less than the number of any signal
+)
 
 
 class Stopped(Exception):
@@ -31,7 +35,7 @@ class Signals(list[int]):
     """The signals that ask a run to end, and whether one asked for a checkpoint alone.
 
     A second one of the same kind ends it at once, unless `patient` or while a checkpoint is written; where it is not Ctrl-C, only after
-    `GRACE` seconds: those who end processes may send it to a process and to its group.
+    `GRACE_SECONDS`: those who end processes may send it to a process and to its group.
     """
 
     def __init__(self, note: Callable[[str], None], patient: bool) -> None:
@@ -42,12 +46,12 @@ class Signals(list[int]):
         self.since = 0.0
 
     def asked(self) -> float:
-        """The signal that ends the run, `SAVE` for a checkpoint, or 0; a checkpoint is asked for once."""
+        """The signal that ends the run, `SAVE_ONLY` for a checkpoint, or 0; a checkpoint is asked for once."""
         saving, self.saving = self.saving, False
-        return float(max(self, default=SAVE * saving))
+        return float(max(self, default=SAVE_ONLY * saving))
 
     @contextmanager
-    def unhurried(self) -> Iterator[None]:
+    def ignore_repeats(self) -> Iterator[None]:
         """Within the `with`, nothing but kill -9 ends the process: what is being written is what the signal asked for."""
         self.writing = True
         try:
@@ -56,7 +60,7 @@ class Signals(list[int]):
             self.writing = False
 
     def notice(self, number: int, frame: object) -> None:
-        if number in SAVING:
+        if number in SAVE_SIGNALS:
             self.saving = True
             self.tell(
                 f"{signal.Signals(number).name}: writing a checkpoint after this update, and continuing"
@@ -74,7 +78,7 @@ class Signals(list[int]):
         elif not (
             self.patient
             or self.writing
-            or (number != signal.SIGINT and time.monotonic() - self.since < GRACE)
+            or (number != signal.SIGINT and time.monotonic() - self.since < GRACE_SECONDS)
         ):
             # patient: torchrun forwards a Ctrl-C that its processes also got from the terminal
             signal.signal(number, self.before[number])
@@ -87,13 +91,13 @@ class Signals(list[int]):
 
 
 @contextmanager
-def stopper(
+def stop_on_signals(
     note: Callable[[str], None] = lambda _: None, patient: bool = False
 ) -> Iterator[Signals]:
     """Within the `with`, signals are noted; those that somebody chose to ignore (`nohup`) stay ignored."""
     found = Signals(note, patient)
     if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
-        for number in (*ENDING, *SAVING):
+        for number in (*STOP_SIGNALS, *SAVE_SIGNALS):
             if (
                 number in (signal.SIGINT, signal.SIGTERM)
                 or signal.getsignal(number) != signal.SIG_IGN

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import SaccadeError
 from .checkpoints import open_tensors
-from .parameters import learned
+from .parameters import model_tensors
 
 # an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
 EMBEDDINGS = ("embedding", "source", "target")
@@ -20,29 +20,29 @@ BASELINE = ("normalize.mean_loss", "normalize.mean_weight")
 def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> list[str]:
     """Fills embedding, encoder and decoder from those of a stored model (`body.` in front of a name is ignored); returns the names."""
     wanted, taken = (
-        {name.removeprefix("body."): parameter for name, parameter in learned(model).items()},
+        {name.removeprefix("body."): parameter for name, parameter in model_tensors(model).items()},
         [],
     )
     # a decoder alone reads what an encoder–decoder's decoder reads
-    alone = not any(top(name) == "encoder" for name in wanted)
+    alone = not any(top_module(name) == "encoder" for name in wanted)
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
         # a head belongs to its task, and is taken only between models of the same kind
-        alike = {*map(essential, stored), ""} == {*map(essential, wanted), ""}
+        alike = {*map(required_name, stored), ""} == {*map(required_name, wanted), ""}
         for name, parameter in wanted.items():
-            found = next((stored[one] for one in spellings(name, alone) if one in stored), None)
-            shared = top(name) in (*EMBEDDINGS, *STACKS)
+            found = next((stored[one] for one in stored_names(name, alone) if one in stored), None)
+            shared = top_module(name) in (*EMBEDDINGS, *STACKS)
             if found and (
                 shared or (alike and file.get_slice(found).get_shape() == list(parameter.shape))
             ):
-                fill(parameter, file.get_tensor(found), name, path)
+                copy_rows(parameter, file.get_tensor(found), name, path)
                 taken.append(name)
-    stacks = {top(name) for name in taken} & set(STACKS)
+    stacks = {top_module(name) for name in taken} & set(STACKS)
     # a stack is taken as a whole, but for attention to a source that a decoder alone never had
     missing = [
         name
         for name in wanted
-        if top(essential(name)) in stacks and name not in taken and "cross" not in name
+        if top_module(required_name(name)) in stacks and name not in taken and "cross" not in name
     ]
     if missing or not stacks:
         what = f"'{missing[0]}'" if missing else "encoder or decoder"
@@ -53,17 +53,17 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
     return taken
 
 
-def essential(name: str) -> str:
+def required_name(name: str) -> str:
     """The name of a parameter, or nothing for what a model can start without."""
     return "" if name.endswith(BASELINE) else name
 
 
-def top(name: str) -> str:
+def top_module(name: str) -> str:
     """Whether a parameter belongs to an `embedding`, `encoder`, `decoder`, `head` …"""
     return name.partition(".")[0]
 
 
-def spellings(name: str, alone: bool) -> list[str]:
+def stored_names(name: str, alone: bool) -> list[str]:
     """How a parameter may be named in the stored model, the likeliest first; recurrent models have no `tokens` in between."""
     first, _, rest = name.partition(".")
     if first not in EMBEDDINGS:
@@ -76,14 +76,14 @@ def spellings(name: str, alone: bool) -> list[str]:
     ]
 
 
-def of_tokens(name: str) -> bool:
+def has_token_rows(name: str) -> bool:
     """Whether a parameter has a row for each token: an embedding's own, or a table of it (factorized, adaptive)."""
     ends = ("tokens.weight", "tokens.table.weight", "source.weight", "target.weight")
-    return top(name) in EMBEDDINGS and (name.endswith(ends) or ".tables." in name)
+    return top_module(name) in EMBEDDINGS and (name.endswith(ends) or ".tables." in name)
 
 
-def fill(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
-    if of_tokens(name) and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
+def copy_rows(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
+    if has_token_rows(name) and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
         # a pretrained model may have rows for masks after its words
         rows = min(len(parameter), len(value))
         parameter[:rows] = value[:rows].to(parameter.device)

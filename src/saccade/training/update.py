@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ..recipe import TrainingRecipe
 from .distributed import Ranks
 from .optimizer import make_optimizer
-from .parameters import learned, set_parameters
-from .sharded import gather, whole
+from .parameters import model_tensors, set_parameters
+from .sharded import full_tensor, gather
 from .work import Work
 
 # this rank's part of each batch, and how often it counts (0 or 1)
@@ -74,7 +74,7 @@ class Update:
 
     def move(self) -> Tensor:
         """Clips the gradients and applies them; their norm before."""
-        norm = whole(
+        norm = full_tensor(
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or float("inf"))
         )
         self.optimizer.step()
@@ -117,7 +117,7 @@ class Sharded(Update):
 
         # rank 0 evaluates on a copy: what FSDP adds to a forward expects every rank to make the same calls
         self.copy = copy.deepcopy(self.model).cpu() if self.ranks.leads else None
-        for tensor in learned(self.model).values():
+        for tensor in model_tensors(self.model).values():
             torch.distributed.broadcast(tensor.data, 0)
         mesh = init_device_mesh(self.device.type, (self.ranks.count,))
         for module in [
@@ -130,7 +130,7 @@ class Sharded(Update):
 
     @contextmanager
     def plain(self) -> Iterator[nn.Module]:
-        parameters = gather(learned(self.model), self.ranks.leads)
+        parameters = gather(model_tensors(self.model), self.ranks.leads)
         if self.copy is None:
             yield self.model
             return

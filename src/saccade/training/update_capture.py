@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..core.cuda_graphs import forget_capture, uncollected
-from .prefetch import making
+from ..core.cuda_graphs import pause_garbage_collection, reset_generators
+from .prefetch import iteration_lock
 from .update import Parts, Update
 
 
@@ -67,7 +67,7 @@ class CapturedUpdate(Update):
         self.repeated: set[tuple[Any, ...]] = set()
         self.graphs: dict[tuple[Any, ...], Captured] = {}
         if self.settings.autocast and not self.settings.compile and self.work.only_forward:
-            self.forward = self.measured = Lowered(self.model, self.settings.autocast)
+            self.forward = self.measured = LowPrecision(self.model, self.settings.autocast)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
         [(batch, _)] = parts
@@ -80,7 +80,7 @@ class CapturedUpdate(Update):
             except RuntimeError as error:
                 self.most = 0
                 self.optimizer.zero_grad()  # of a backward that broke off
-                forget_capture(self.device)
+                reset_generators(self.device)
                 why = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 self.note(
                     f"training.graphs: these updates cannot be captured ({why}); continuing without"
@@ -113,8 +113,8 @@ class CapturedUpdate(Update):
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
         # no other thread may use the GPU while an update is captured; that another thread frees something must not end the capture
         with (
-            making,
-            uncollected(),
+            iteration_lock,
+            pause_garbage_collection(),
             torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"),
         ):
             outputs = self.step(batch, forward)
@@ -147,7 +147,7 @@ def matrices(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-class Lowered(nn.Module):
+class LowPrecision(nn.Module):
     """`model` under autocast, with its matrices cast to 16 bits all at once: a small model has more matrices than arithmetic."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:

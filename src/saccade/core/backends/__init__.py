@@ -42,15 +42,15 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         or triton_forms.backend.failed
         or triton.backend.failed
         or short.backend.failed
-        or len(table._entries) > OWN
+        or len(table._entries) > BUILT_IN_COUNT
         or torch.compiler.is_compiling()
     ):
         return best_of(call, without)
-    key = kind_of(call)
+    key = choice_key(call)
     found = _chosen.get(key)
     # not known yet, or it depends on how much a mask hides, which takes longest to find out
     if found is None:
-        gathers = (key, blocked.worth(call))
+        gathers = (key, blocked.pays_off(call))
         found = _chosen.get(gathers)
         if found is None:
             if len(_chosen) > 4096:
@@ -64,10 +64,10 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
 
 _chosen: dict[tuple[Any, ...], Backend] = {}
 # with a backend that somebody has added, nothing is known of what its answers depend on
-OWN = len(table)
+BUILT_IN_COUNT = len(table)
 
 
-def kind_of(call: Call) -> tuple[Any, ...]:
+def choice_key(call: Call) -> tuple[Any, ...]:
     """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart, and for how much a mask hides. A
     method that is set on a part itself, or on its class, makes another kind."""
     query, value, score, normalize, position = (
@@ -82,7 +82,7 @@ def kind_of(call: Call) -> tuple[Any, ...]:
     added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))
     hooks = (len(normalize._forward_hooks), len(normalize._forward_pre_hooks), normalize.training)
     _, _, queries, width = query.shape
-    long = queries * call.key.shape[2] >= flex.LONG**2
+    long = queries * call.key.shape[2] >= flex.GPU_MIN_LENGTH**2
     grad = torch.is_grad_enabled() and (
         query.requires_grad or call.key.requires_grad or value.requires_grad
     )
@@ -98,8 +98,8 @@ def kind_of(call: Call) -> tuple[Any, ...]:
         mask,
         call.dropout > 0,
         at_all,
-        triton.facts(call),
-        short.facts(call),
+        triton.choice_key(call),
+        short.choice_key(call),
     )
 
 

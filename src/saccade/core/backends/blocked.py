@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..mask_cache import kept_with
-from ..masks import Mask, Prepared, booleans, of_any_head
+from ..mask_cache import cached_for_mask
+from ..masks import Mask, Prepared, any_head, check_booleans
 from ..positions import Positions
 from ..scores import Additive
-from ..tracing import may_read
-from .call import Backend, Call, table, unchanged
+from ..tracing import can_sync
+from .call import Backend, Call, is_unmodified, table
 from .eager import definition
-from .flex import LONG
+from .flex import GPU_MIN_LENGTH
 from .sdpa import backend as sdpa
 
-SIZES = (32, 64, 128)  # of blocks, for long texts
-MANY = 512  # blocks; beyond it only the largest size is tried, since planning takes the square of their number
-SHORT = 512  # shorter calls run faster on SDPA with a dense mask
+BLOCK_SIZES = (32, 64, 128)  # of blocks, for long texts
+MAX_COMPARED_BLOCKS = 512  # blocks; beyond it only the largest size is tried, since planning takes the square of their number
+CPU_MIN_LENGTH = 512  # shorter calls run faster on SDPA with a dense mask
 RANK = 15
-GATHER = 128  # what gathering a key for a block costs beside a score, as measured on a CPU
+GATHER_COST = 128  # what gathering a key for a block costs beside a score, as measured on a CPU
 
 
 class Layout(NamedTuple):
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
     @property
     def cost(self) -> float:
         """What it takes per head, counted in scores."""
-        return float(self.needed.sum(2).max(0).sum()) * self.size * (self.size + GATHER)
+        return float(self.needed.sum(2).max(0).sum()) * self.size * (self.size + GATHER_COST)
 
 
 class Blocked(Backend):
@@ -46,7 +46,7 @@ class Blocked(Backend):
         score, normalize, position = call.score, call.normalize, call.position
         if not score.dot and not (type(score) is Additive and is_plain(score)):
             return "the score's own comparison may look at all keys at once"
-        if not is_plain(normalize) or not unchanged(normalize, type(normalize)):
+        if not is_plain(normalize) or not is_unmodified(normalize, type(normalize)):
             return "the normalizer's own rows may look at all keys at once"
         if (
             call.positions is not None
@@ -58,7 +58,7 @@ class Blocked(Backend):
             position.needs_relation or call.positions.relation is not None
         ):
             return "it does not gather a relation of pairs"
-        if not may_read():
+        if not can_sync():
             return "its blocks cannot be planned while a pass is compiled or captured"
         if call.mask.mask.causal_and_keys() is not None:
             return f"{call.mask!r} is no more than causal and padding, of which it would save half at most"
@@ -69,18 +69,21 @@ class Blocked(Backend):
         )
 
     def rank(self, call: Call) -> int:
-        return RANK if worth(call) else 120
+        return RANK if pays_off(call) else 120
 
     def run(self, call: Call) -> Tensor:
         (batch, _, queries, keys), found = call.sizes, layout(call)
         assert found is not None, "a mask whose blocks are unknown is refused"
-        (_, rows, columns), size, at = found.needed.shape, found.size, where(call)
+        (_, rows, columns), size, at = found.needed.shape, found.size, needed_positions(call)
         make = lambda: make_plan(call.mask.mask, call.sizes, found, call.q.device)
         plan = call.mask.once(("plan", at is None), make)
         front = (keys - queries) % size  # blocks of queries begin where blocks of keys do
-        query = cut(call.query, front, rows, size)
-        q = query if call.q is call.query else cut(call.q, front, rows, size)
-        key, value = cut(call.key, 0, columns, size), cut(call.value, 0, columns, size)
+        query = cut_blocks(call.query, front, rows, size)
+        q = query if call.q is call.query else cut_blocks(call.q, front, rows, size)
+        key, value = (
+            cut_blocks(call.key, 0, columns, size),
+            cut_blocks(call.value, 0, columns, size),
+        )
         outputs = []
         for group in plan:
             projected = group.pick(query)
@@ -103,7 +106,7 @@ class Blocked(Backend):
         return output.transpose(1, 2).flatten(2, 3)[:, :, front : front + queries]
 
 
-def cut(x: Tensor, front: int, count: int, size: int) -> Tensor:
+def cut_blocks(x: Tensor, front: int, count: int, size: int) -> Tensor:
     """B H N D → B H R S D, with zeros in front and behind."""
     behind = count * size - front - x.shape[2]
     padded = F.pad(x, (0, 0, front, behind)) if front or behind else x
@@ -116,25 +119,29 @@ def is_plain(part: torch.nn.Module) -> bool:
     return type(part).__module__.startswith(package) and not any(map(callable, vars(part).values()))
 
 
-def where(call: Call) -> Positions | None:
+def needed_positions(call: Call) -> Positions | None:
     """Where queries and keys are, if a bias or an output depends on it: then all heads gather the same keys."""
     return call.positions if call.position.biases or call.position.adds_values else None
 
 
 def layout(call: Call) -> Layout | None:
     """The cheapest blocks for a mask, or None where they are not known."""
-    (_, _, queries, keys), mask, apart = call.sizes, call.mask.mask, where(call) is None
+    (_, _, queries, keys), mask, apart = call.sizes, call.mask.mask, needed_positions(call) is None
     make = lambda: find_layout(mask, queries, keys, apart)
     return call.mask.once(
-        ("layout", apart), lambda: kept_with(mask, "layout", (queries, keys, apart), make)
+        ("layout", apart), lambda: cached_for_mask(mask, "layout", (queries, keys, apart), make)
     )
 
 
 def find_layout(mask: Mask, queries: int, keys: int, apart: bool) -> Layout | None:
     found: list[Layout] = []
-    long = keys >= 4 * SIZES[0]
+    long = keys >= 4 * BLOCK_SIZES[0]
     for size in (
-        [size for size in SIZES if keys <= MANY * size or size == SIZES[-1]]
+        [
+            size
+            for size in BLOCK_SIZES
+            if keys <= MAX_COMPARED_BLOCKS * size or size == BLOCK_SIZES[-1]
+        ]
         if long
         else [max(1, keys // 4)]
     ):
@@ -144,18 +151,18 @@ def find_layout(mask: Mask, queries: int, keys: int, apart: bool) -> Layout | No
             return None
         found.append(
             Layout(
-                size, needed.reshape(-1, *needed.shape[-2:]) if apart else of_any_head(needed)[None]
+                size, needed.reshape(-1, *needed.shape[-2:]) if apart else any_head(needed)[None]
             )
         )
     return min(found, key=lambda one: one.cost)
 
 
-def worth(call: Call) -> bool:
+def pays_off(call: Call) -> bool:
     """Whether enough is hidden for gathering to pay."""
     _, _, queries, keys = call.sizes
-    short = SHORT if call.q.device.type == "cpu" else LONG
+    short = CPU_MIN_LENGTH if call.q.device.type == "cpu" else GPU_MIN_LENGTH
     if (
-        not may_read()
+        not can_sync()
         or call.mask.mask.causal_and_keys() is not None
         or queries * keys < short * short
     ):
@@ -258,7 +265,9 @@ def make_group(
         x.clamp(first, keys - 1).repeat(different, 1, 1, 1)
         for x, first in ((i, keys - queries), (j, 0))
     )
-    allowed = booleans(mask.to(rows.device)(b, h, *at), mask).unflatten(0, (-1, len(rows))) & real
+    allowed = (
+        check_booleans(mask.to(rows.device)(b, h, *at), mask).unflatten(0, (-1, len(rows))) & real
+    )
     allowed = allowed.expand(batch, -1, max(planes, columns.shape[1]), size, -1).flatten(0, 1)
     made = Prepared(mask, (len(allowed), heads, size, j.shape[-1]), rows.device)
     made.kept["allowed"] = allowed

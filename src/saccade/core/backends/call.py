@@ -97,14 +97,14 @@ def not_dot_softmax(call: Call) -> str | None:
     """Why a kernel for softmax(scale · q·k + bias) cannot run a mechanism, or None. What a subclass changed is never skipped."""
     if not call.score.dot:
         return "the score is not a dot product"
-    if not unchanged(call.normalize, Softmax):
+    if not is_unmodified(call.normalize, Softmax):
         return "the normalizer is not softmax"
     if call.positions is not None and call.position.adds_values:
         return "the position adds to the values, which needs the weights"
     return None
 
 
-def unchanged(normalize: Normalizer, kind: type[Normalizer]) -> bool:
+def is_unmodified(normalize: Normalizer, kind: type[Normalizer]) -> bool:
     """Whether a normalizer is `kind`'s own: nothing overridden in a subclass, set on the object, or hooked in."""
     own = normalize.__dict__
     # as torch.compile can follow it

@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import SaccadeError
-from ..masks import Mask, Predicate, booleans, of_any_head
-from ..tracing import may_read
+from ..masks import Mask, Predicate, any_head, check_booleans
+from ..tracing import can_sync
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
 if TYPE_CHECKING:  # else imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
     from torch.nn.attention.flex_attention import BlockMask
 
-LONG = 2048  # measured on an H200 (`saccade bench backends` repeats it): shorter calls run faster on SDPA with a dense mask
+GPU_MIN_LENGTH = 2048  # measured on an H200 (`saccade bench backends` repeats it): shorter calls run faster on SDPA with a dense mask
 
-BLOCK = 128  # queries and keys of one block, FlexAttention's own
-AT_ONCE = 2**26  # pairs of a mask that are looked at together
+BLOCK_SIZE = 128  # queries and keys of one block, FlexAttention's own
+MAX_CHUNK_PAIRS = 2**26  # pairs of a mask that are looked at together
 
 
 class Flex(Backend):
@@ -52,7 +52,7 @@ class Flex(Backend):
             return 200  # compiling takes longer than most sequences: only when asked for
         if (call.unmasked or call.causal) and not call.position.biases:
             return 30
-        return 10 if call.q.shape[2] * call.key.shape[2] >= LONG * LONG else 30
+        return 10 if call.q.shape[2] * call.key.shape[2] >= GPU_MIN_LENGTH * GPU_MIN_LENGTH else 30
 
     def run(self, call: Call) -> Tensor:
         import torch._dynamo
@@ -64,11 +64,13 @@ class Flex(Backend):
         if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
-            made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
+            made: Tensor = CountOperations.apply(
+                output, (*call.query.shape, *call.value.shape[-2:])
+            )
             return made
         # Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
         with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
-            which, kernel = signature(call), compiled(call.q.device.type)
+            which, kernel = signature(call), compiled_kernel(call.q.device.type)
             if which in self.compiled:
                 return attention(call, kernel)
             try:
@@ -84,13 +86,13 @@ class Flex(Backend):
             except Exception as error:  # whatever dynamo, inductor or Triton raise
                 call.allowed()  # a mask or position that fails by itself raises its own error
                 call.bias()
-                self.failed[which] = f"its kernel does not compile here ({short(error)})"
+                self.failed[which] = f"its kernel does not compile here ({error_line(error)})"
                 raise CannotCompile(self.failed[which]) from error
         self.compiled.add(which)
         return output
 
 
-class Counted(torch.autograd.Function):
+class CountOperations(torch.autograd.Function):
     """The output as it is, beside products without memory, as large as those of the kernel, which a counter sees, forward and backward."""
 
     @staticmethod
@@ -128,7 +130,7 @@ def signature(call: Call) -> tuple[Any, ...]:
     return *parts, call.query.shape, call.key.shape, call.value.shape
 
 
-def short(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line or "config" in line]
@@ -169,7 +171,7 @@ def score_mod(call: Call) -> Callable[..., Tensor] | None:
 
 
 @functools.cache
-def compiled(device: str) -> Any:
+def compiled_kernel(device: str) -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
     # On a CPU the C++ that torch 2.13 writes for symbolic sizes does not compile: each size is a version of its own there.
@@ -192,15 +194,15 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return booleans(here(b, h, i + offset, j), mask)
+        return check_booleans(here(b, h, i + offset, j), mask)
 
-    if not may_read():
+    if not can_sync():
         different, apart = (size if size > 1 else None for size in (rows, planes))
         return create_block_mask(mask_mod, different, apart, queries, keys, device=str(device))
     some, every = blocks_of(here, mask_mod, (rows, planes, queries, keys), device)
-    partly, wholly = listed(some & ~every), listed(every)
+    partly, wholly = list_blocks(some & ~every), list_blocks(every)
     return BlockMask.from_kv_blocks(
-        *partly, *wholly, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys)
+        *partly, *wholly, BLOCK_SIZE=BLOCK_SIZE, mask_mod=mask_mod, seq_lengths=(queries, keys)
     )
 
 
@@ -210,8 +212,8 @@ def blocks_of(
     """Blocks with some pair that may be allowed, and blocks with all pairs allowed: B|1 H|1 R C, R blocks of queries, C of keys."""
     rows, planes, queries, keys = sizes
     # R 1: positions of blocks' first queries
-    first = torch.arange(keys - queries, keys, BLOCK, device=device).view(-1, 1)
-    start = torch.arange(0, keys, BLOCK, device=device)  # C
+    first = torch.arange(keys - queries, keys, BLOCK_SIZE, device=device).view(-1, 1)
+    start = torch.arange(0, keys, BLOCK_SIZE, device=device)  # C
     b, h = (
         torch.arange(rows, device=device).view(-1, 1, 1, 1),
         torch.arange(planes, device=device).view(-1, 1, 1),
@@ -219,46 +221,50 @@ def blocks_of(
     plain = mask.causal_and_keys()
     if plain is not None:  # of keys alone, and of the future
         causal, about_keys = plain
-        seen = booleans(
+        seen = check_booleans(
             about_keys(b, h, torch.zeros_like(b), torch.arange(keys, device=device)), mask
         )
         cells = torch.nn.functional.pad(
-            seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK)
-        ).unflatten(3, (-1, BLOCK))
+            seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK_SIZE)
+        ).unflatten(3, (-1, BLOCK_SIZE))
         some, every = (
             cells.any(4).expand(-1, -1, len(first), -1),
-            cells.all(4) & (first + BLOCK <= keys),
+            cells.all(4) & (first + BLOCK_SIZE <= keys),
         )
         return (
-            (some & (start < first + BLOCK), every & (start + BLOCK <= first + 1))
+            (some & (start < first + BLOCK_SIZE), every & (start + BLOCK_SIZE <= first + 1))
             if causal
             else (some, every)
         )
-    known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK)
+    known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK_SIZE)
     which = (
         torch.ones(len(first), len(start), dtype=torch.bool)
         if known is None
-        else torch.from_numpy(of_any_head(known))
+        else torch.from_numpy(any_head(known))
     )
-    at, inside = which.nonzero().to(device), torch.arange(BLOCK, device=device)
+    at, inside = which.nonzero().to(device), torch.arange(BLOCK_SIZE, device=device)
     found = torch.zeros(2, rows, planes, len(first), len(start), dtype=torch.bool, device=device)
     for r, c in (
-        part.unbind(1) for part in at.split(max(1, AT_ONCE // (rows * planes * BLOCK**2)))
+        part.unbind(1)
+        for part in at.split(max(1, MAX_CHUNK_PAIRS // (rows * planes * BLOCK_SIZE**2)))
     ):
-        i, j = (r.view(-1, 1, 1) * BLOCK + inside.view(-1, 1)), (c.view(-1, 1, 1) * BLOCK + inside)
+        i, j = (
+            (r.view(-1, 1, 1) * BLOCK_SIZE + inside.view(-1, 1)),
+            (c.view(-1, 1, 1) * BLOCK_SIZE + inside),
+        )
         allowed = ask(
             b.unsqueeze(-1), h.unsqueeze(-1), i.clamp_max(queries - 1), j.clamp_max(keys - 1)
         )
         allowed = (
             (allowed & (i < queries) & (j < keys))
-            .expand(rows, planes, len(r), BLOCK, BLOCK)
+            .expand(rows, planes, len(r), BLOCK_SIZE, BLOCK_SIZE)
             .flatten(3)
         )
         found[0, :, :, r, c], found[1, :, :, r, c] = allowed.any(3), allowed.all(3)
     return found[0], found[1]
 
 
-def listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+def list_blocks(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """How many blocks of each row of blocks there are, and which, those first."""
     order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32), order.int().contiguous()

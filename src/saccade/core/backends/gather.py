@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..normalizers import Hard
-from .call import Backend, Call, table, unchanged
+from .call import Backend, Call, is_unmodified, table
 from .eager import scores
 
 
@@ -12,7 +12,7 @@ class Gather(Backend):
     """The normalizer `hard` outside of training, any score and mask."""
 
     def refuses(self, call: Call) -> str | None:
-        if not unchanged(call.normalize, Hard):
+        if not is_unmodified(call.normalize, Hard):
             return "the normalizer is not hard"
         if call.normalize.expected:
             return "the normalizer reads the expectation, not one position"

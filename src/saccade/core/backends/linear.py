@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from ..masks import Full
 from ..normalizers import Sum
-from .call import Backend, Call, repeat_heads, table, unchanged
+from .call import Backend, Call, is_unmodified, repeat_heads, table
 
-CHUNK = 64  # positions, at least
+MIN_CHUNK_LENGTH = 64  # positions, at least
 
 
 class Linear(Backend):
@@ -17,7 +17,7 @@ class Linear(Backend):
     def refuses(self, call: Call) -> str | None:
         if not call.score.kernel or not call.score.dot:
             return "the score is not a kernel φ(q)·φ(k)"
-        if not unchanged(call.normalize, Sum):
+        if not is_unmodified(call.normalize, Sum):
             return "the normalizer is not sum"
         if call.position.biases or call.position.adds_values:
             return "the position adds to scores or values, and it never holds any scores"
@@ -58,7 +58,7 @@ def causal_sums(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     # the last query is at the last key
     queries, before = (query.shape[2], key.shape[2] - query.shape[2])
     # the wider φ, the more memory a prefix sum takes
-    chunk = min(queries, max(CHUNK, query.shape[3] // 2))
+    chunk = min(queries, max(MIN_CHUNK_LENGTH, query.shape[3] // 2))
     state = key[:, :, :before].transpose(-2, -1) @ v[:, :, :before]
     cut = [
         F.pad(x, (0, 0, 0, -queries % chunk)).unflatten(2, (-1, chunk))

@@ -11,8 +11,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..masks import Causal, Full
 from .call import Backend, Call, not_dot_softmax, table
 
-SAFE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-TILE = 128  # keys that cuDNN's kernels read at once
+KERNELS_WITHOUT_CUDNN = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
+CUDNN_TILE_KEYS = 128  # keys that cuDNN's kernels read at once
 
 
 def kernels(
@@ -20,9 +24,13 @@ def kernels(
 ) -> AbstractContextManager[object]:
     """Which of PyTorch's kernels may run. Not cuDNN's where it must give gradients of lengths that do not fill its tiles: those of queries
     and keys can be NaN there (github.com/pytorch/pytorch/issues/196678; a Vision Transformer of 64 patches lost its training to it)."""
-    if device != "cuda" or not needs_grad or not (queries % TILE or keys % TILE):
+    if (
+        device != "cuda"
+        or not needs_grad
+        or not (queries % CUDNN_TILE_KEYS or keys % CUDNN_TILE_KEYS)
+    ):
         return nullcontext()
-    return sdpa_kernel(SAFE)
+    return sdpa_kernel(KERNELS_WITHOUT_CUDNN)
 
 
 class Sdpa(Backend):

@@ -6,26 +6,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels import missing
+from ..kernels import why_unavailable
 from ..window_masks import ShiftedWindows
 from .call import Call, CannotCompile, not_dot_softmax, table
-from .triton import TYPES, WIDEST, Kernels, biased, in_one_type, least, span
+from .triton import DTYPES, MAX_HEAD_WIDTH, Kernels, cast_alike, has_bias, shortest, span
 
-MOST = 64  # queries and keys
+MAX_LENGTH = 64  # queries and keys
 
 
 class Short(Kernels):
     """Dot products with softmax over at most 64 queries and keys."""
 
     def refuses(self, call: Call) -> str | None:
-        reason = missing(call.q.device) or not_dot_softmax(call) or refuses_sizes(call)
+        reason = why_unavailable(call.q.device) or not_dot_softmax(call) or refuses_sizes(call)
         if reason is not None:
             return reason
         if span(call.mask.mask) is None and type(call.mask.mask) is not ShiftedWindows:
             return "its mask is more than lengths, a reach to both sides, or shifted windows"
-        if biased(call) and not shares_bias(call):
+        if has_bias(call) and not shares_bias(call):
             return "the bias is not known to be the same for all texts"
-        return self.failed.get(kind(call)) if self.failed else None
+        return self.failed.get(kernel_key(call)) if self.failed else None
 
     def rank(self, call: Call) -> int:
         return 3 if call.q.device.type == "cuda" else 310  # interpreted: only when asked for
@@ -36,16 +36,16 @@ def refuses_sizes(call: Call) -> str | None:
         call.sizes,
         max(call.query.shape[-1], call.value.shape[-1]),
     )
-    if queries > MOST or keys > MOST:
-        return f"it holds {MOST} queries and keys at most, got {queries} and {keys}"
+    if queries > MAX_LENGTH or keys > MAX_LENGTH:
+        return f"it holds {MAX_LENGTH} queries and keys at most, got {queries} and {keys}"
     if queries == 1:
         return "for one query it saves nothing"
     device = call.q.device.type
     autocast = device == "cuda" and torch.is_autocast_enabled(device)
-    if call.query.dtype not in (TYPES if autocast or device == "cpu" else TYPES[1:]):
+    if call.query.dtype not in (DTYPES if autocast or device == "cpu" else DTYPES[1:]):
         return f"it runs in 16 bits, not in {str(call.query.dtype).removeprefix('torch.')}"
-    if width > WIDEST // 2:
-        return f"its heads are {WIDEST // 2} wide at most"
+    if width > MAX_HEAD_WIDTH // 2:
+        return f"its heads are {MAX_HEAD_WIDTH // 2} wide at most"
     if call.key.shape[1] != heads:
         return "heads that share keys would have to add their gradients up"
     return None if batch and keys else "there is nothing to attend to"
@@ -62,14 +62,14 @@ def shares_bias(call: Call) -> bool:
     )
 
 
-def facts(call: Call) -> tuple[Any, ...] | None:
+def choice_key(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
-    if not call.q.is_cuda or call.q.shape[2] > MOST or refuses_sizes(call) is not None:
+    if not call.q.is_cuda or call.q.shape[2] > MAX_LENGTH or refuses_sizes(call) is not None:
         return None
-    return biased(call) and shares_bias(call), span(call.mask.mask) is None
+    return has_bias(call) and shares_bias(call), span(call.mask.mask) is None
 
 
-def kind(call: Call) -> tuple[Any, ...]:
+def kernel_key(call: Call) -> tuple[Any, ...]:
     """What its kernels depend on."""
     _, _, queries, keys = call.sizes
     reach = span(call.mask.mask)
@@ -90,7 +90,7 @@ def attention(call: Call) -> Tensor:
     from ..kernels.short_rows import Extras, Options, attend_short
 
     device, (_, heads, queries, keys) = call.q.device, call.sizes
-    q, k, v = in_one_type(call)
+    q, k, v = cast_alike(call)
     extras, (left, right), mask = Extras(), (-1, -1), call.mask.mask
     closed = span(mask)
     mask.check(*call.sizes)
@@ -98,7 +98,7 @@ def attention(call: Call) -> Tensor:
         left, right, lengths = closed
         if lengths:
             extras = extras._replace(
-                lengths=call.mask.once("lengths", lambda: least(lengths, device))
+                lengths=call.mask.once("lengths", lambda: shortest(lengths, device))
             )
     else:
         assert type(mask) is ShiftedWindows, "other masks are refused"
@@ -118,5 +118,5 @@ def attention(call: Call) -> Tensor:
     return attend_short(q, k, v, Options(call.scale, call.dropout, left, right), extras)
 
 
-backend = Short(attention, kind)
+backend = Short(attention, kernel_key)
 table.add("short")(backend)

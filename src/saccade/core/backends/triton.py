@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..kernels import missing
-from ..mask_cache import kept_with
+from ..kernels import why_unavailable
+from ..mask_cache import cached_for_mask
 from ..masks import Both, Causal, Full, Mask, Padding, Prepared, Window
 from ..normalizers import Softmax
 from ..positions import Alibi, Shaw, T5Buckets
 from ..scores import SoftCapped
-from ..tracing import may_read
+from ..tracing import can_sync
 from . import triton_forms
-from .call import Backend, Call, CannotCompile, repeat_heads, table, unchanged
-from .flex import LONG, Counted
-from .triton_forms import SHORT, form_of
+from .call import Backend, Call, CannotCompile, is_unmodified, repeat_heads, table
+from .flex import GPU_MIN_LENGTH, CountOperations
+from .triton_forms import KERNEL_MIN_LENGTH, form_of
 
-WIDEST = 256  # a head
-MOST = 1024  # distances whose gradients are kept for each query
-TYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_WIDTH = 256  # a head
+MAX_DISTANCES = 1024  # distances whose gradients are kept for each query
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Span = tuple[int, int, tuple[Tensor, ...]]
 SPANS: dict[type[Mask], Span] = {Full: (-1, -1, ()), Causal: (-1, 0, ())}
 
@@ -45,7 +45,9 @@ class Kernels(Backend):
         if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
-            made: Tensor = Counted.apply(output, (*call.query.shape, *call.value.shape[-2:]))
+            made: Tensor = CountOperations.apply(
+                output, (*call.query.shape, *call.value.shape[-2:])
+            )
             return made
         which = self.kind(call)
         if which in self.compiled:
@@ -72,15 +74,15 @@ class Triton(Kernels):
     def refuses(self, call: Call) -> str | None:
         if form_of(call) is not None:
             return triton_forms.backend.refuses(call)
-        reason = missing(call.q.device) or refuses_parts(call) or refuses_sizes(call)
+        reason = why_unavailable(call.q.device) or refuses_parts(call) or refuses_sizes(call)
         if (
             reason is None
-            and not may_read()
+            and not can_sync()
             and span_of(call) is None
             and "tiles" not in call.mask.kept
         ):
             reason = "the blocks of its mask cannot be listed while a pass is compiled or captured"
-        return reason or (self.failed.get(kind(call)) if self.failed else None)
+        return reason or (self.failed.get(kernel_key(call)) if self.failed else None)
 
     def rank(self, call: Call) -> int:
         if form_of(call) is not None:
@@ -89,18 +91,18 @@ class Triton(Kernels):
             return 300  # interpreted: only when asked for
         pairs = call.q.shape[2] * call.key.shape[2]
         if not call.score.dot or (call.positions is not None and call.position.adds_values):
-            return 5 if pairs >= SHORT**2 else 110
-        if (call.unmasked or (call.causal and call.q.shape[2] == call.key.shape[2])) and not biased(
-            call
-        ):
+            return 5 if pairs >= KERNEL_MIN_LENGTH**2 else 110
+        if (
+            call.unmasked or (call.causal and call.q.shape[2] == call.key.shape[2])
+        ) and not has_bias(call):
             return 25
-        return 5 if pairs >= LONG**2 else 25
+        return 5 if pairs >= GPU_MIN_LENGTH**2 else 25
 
     def run(self, call: Call) -> Tensor:
         return super().run(call) if form_of(call) is None else triton_forms.backend.run(call)
 
 
-def kind(call: Call) -> tuple[Any, ...]:
+def kernel_key(call: Call) -> tuple[Any, ...]:
     """What its kernels depend on."""
     query, closed, position = call.query, span_of(call), call.position
     mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
@@ -120,7 +122,7 @@ def kind(call: Call) -> tuple[Any, ...]:
     return type(call.score), call.dropout > 0, mask, sizes, at
 
 
-def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def cast_alike(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values (as many heads as keys have) in the type that they are multiplied in here."""
     device, query, key, value = (
         call.q.device.type,
@@ -136,15 +138,15 @@ def in_one_type(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 def attention(call: Call) -> Tensor:
     # PyTorch 2.11 warns of a cache, which it ignores
-    flash = load_kernels() if torch.compiler.is_compiling() else loaded()
-    q, k, v = in_one_type(call)
+    flash = load_kernels() if torch.compiler.is_compiling() else flash_kernels()
+    q, k, v = cast_alike(call)
     extras, (left, right) = flash.Extras(), (-1, -1)
     closed = span_of(call)
     if closed is None:
         from ..kernels.block_lists import make_plan
 
         mask, sizes, device = call.mask.mask, call.sizes, call.q.device
-        make = lambda: kept_with(
+        make = lambda: cached_for_mask(
             mask, "tiles", (sizes, device), lambda: make_plan(mask, sizes, device)
         )
         plan = call.mask.once("tiles", make)
@@ -156,7 +158,7 @@ def attention(call: Call) -> Tensor:
         if lengths:
             call.mask.mask.check(*call.sizes)
             extras = extras._replace(
-                lengths=call.mask.once("lengths", lambda: least(lengths, call.q.device))
+                lengths=call.mask.once("lengths", lambda: shortest(lengths, call.q.device))
             )
     if call.dropout:
         extras = extras._replace(
@@ -173,13 +175,13 @@ def load_kernels() -> Any:
     return flash
 
 
-loaded = cache(load_kernels)  # once: an import in each call takes as long as a launch
+flash_kernels = cache(load_kernels)  # once: an import in each call takes as long as a launch
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
     """What a kernel needs of a position: slopes, or scores and vectors for each distance from −limit to limit."""
     position, limit = call.position, reach(call)
-    if not biased(call):
+    if not has_bias(call):
         return extras
     if type(position) is T5Buckets:
         distances = torch.arange(-limit, limit + 1, device=call.q.device)
@@ -199,12 +201,12 @@ def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
 def reach(call: Call) -> int:
     """The distance beyond which all keys are alike to a position."""
     position = call.position
-    if isinstance(position, T5Buckets | Shaw) and biased(call):
+    if isinstance(position, T5Buckets | Shaw) and has_bias(call):
         return min(position.max_distance, max(call.key.shape[2] - 1, 1))
     return 0
 
 
-def biased(call: Call) -> bool:
+def has_bias(call: Call) -> bool:
     return call.positions is not None and (call.position.biases or call.position.adds_values)
 
 
@@ -216,9 +218,9 @@ def refuses_parts(call: Call) -> str | None:
         type(score) is not SoftCapped or any(name in score.__dict__ for name in own)
     ):
         return "the score is not a dot product, plain or soft-capped"
-    if not unchanged(call.normalize, Softmax):
+    if not is_unmodified(call.normalize, Softmax):
         return "the normalizer is not softmax"
-    if positions is None or not biased(call):
+    if positions is None or not has_bias(call):
         return None
     if type(position) not in (Alibi, T5Buckets, Shaw) or any(
         name in position.__dict__ for name in own
@@ -233,16 +235,16 @@ def refuses_parts(call: Call) -> str | None:
 
 def refuses_sizes(call: Call) -> str | None:
     position = call.position
-    if call.query.dtype not in TYPES:
+    if call.query.dtype not in DTYPES:
         return f"it does not run in {str(call.query.dtype).removeprefix('torch.')}"
-    if max(call.query.shape[-1], call.value.shape[-1]) > WIDEST:
-        return f"its heads are {WIDEST} wide at most"
+    if max(call.query.shape[-1], call.value.shape[-1]) > MAX_HEAD_WIDTH:
+        return f"its heads are {MAX_HEAD_WIDTH} wide at most"
     if not call.q.shape[0]:
         return "the batch is empty"
-    if biased(call) and type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
+    if has_bias(call) and type(position) is Shaw and call.q.shape[-1] != position.keys.shape[1]:
         return "the position is made for queries of another width"
-    if (call.needs_grad or type(position) is Shaw) and 2 * reach(call) + 1 > MOST:
-        return f"it keeps gradients of {MOST} distances at most, got {2 * reach(call) + 1}"
+    if (call.needs_grad or type(position) is Shaw) and 2 * reach(call) + 1 > MAX_DISTANCES:
+        return f"it keeps gradients of {MAX_DISTANCES} distances at most, got {2 * reach(call) + 1}"
     return None
 
 
@@ -257,7 +259,7 @@ def span(mask: Mask) -> Span | None:
         one, two = span(mask.first), span(mask.second)
         if one is None or two is None:
             return None
-        return nearer(one[0], two[0]), nearer(one[1], two[1]), one[2] + two[2]
+        return smaller_reach(one[0], two[0]), smaller_reach(one[1], two[1]), one[2] + two[2]
     if isinstance(mask, Window) and kind_of_mask is Window:
         return mask.left, mask.right, ()
     if isinstance(mask, Padding) and kind_of_mask is Padding:
@@ -273,27 +275,33 @@ def span_of(call: Call) -> Span | None:
     )
 
 
-def nearer(one: int, other: int) -> int:
+def smaller_reach(one: int, other: int) -> int:
     """The smaller reach of two, of which −1 is the farthest; without `min` of a generator, which torch.compile cannot follow."""
     return max(one, other) if one < 0 or other < 0 else min(one, other)
 
 
-def least(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:
+def shortest(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:
     return torch.stack([each.to(device) for each in lengths]).amin(0).int()
 
 
-def facts(call: Call) -> tuple[Any, ...] | None:
+def choice_key(call: Call) -> tuple[Any, ...] | None:
     """What its answers depend on besides the kinds of parts."""
     if not call.q.is_cuda:
         return None
     queries, keys, listed = (
         call.q.shape[2],
         call.key.shape[2],
-        span_of(call) is None and not may_read(),
+        span_of(call) is None and not can_sync(),
     )
     placed = call.positions is not None and call.positions.in_line
-    return queries * keys >= SHORT**2, queries > keys, placed, listed, refuses_sizes(call)
+    return (
+        queries * keys >= KERNEL_MIN_LENGTH**2,
+        queries > keys,
+        placed,
+        listed,
+        refuses_sizes(call),
+    )
 
 
-backend = Triton(attention, kind)
+backend = Triton(attention, kernel_key)
 table.add("triton")(backend)

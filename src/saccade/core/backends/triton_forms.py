@@ -15,12 +15,12 @@ from .. import kernels
 from ..masks import Both, Mask, Padding
 from ..normalizers import Entmax15, Relu, Sigmoid, Softmax, Sparsemax, Sum
 from ..scores import Additive
-from .call import Backend, Call, CannotCompile, repeat_heads, unchanged
-from .flex import short
+from .call import Backend, Call, CannotCompile, is_unmodified, repeat_heads
+from .flex import error_line
 
 PLAIN_COMPARE = Additive.compare
-TYPES = (torch.float16, torch.bfloat16, torch.float32)
-SHORT = 128  # positions: below it, starting a kernel takes longer than what it saves
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+KERNEL_MIN_LENGTH = 128  # positions: below it, starting a kernel takes longer than what it saves
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,18 @@ def form_of(call: Call) -> Form | None:
         return None
     if isinstance(score, Additive):
         plain = getattr(score.compare, "__func__", None) is PLAIN_COMPARE
-        return ADDITIVE if plain and unchanged(normalize, Softmax) else None
+        return ADDITIVE if plain and is_unmodified(normalize, Softmax) else None
     if not score.dot:
         return None
-    if unchanged(normalize, Sum):
+    if is_unmodified(normalize, Sum):
         return LINEAR if score.kernel else None
-    if unchanged(normalize, Relu) or unchanged(normalize, Sigmoid):
+    if is_unmodified(normalize, Relu) or is_unmodified(normalize, Sigmoid):
         return GATES
-    return SPARSE if unchanged(normalize, Sparsemax) or unchanged(normalize, Entmax15) else None
+    return (
+        SPARSE
+        if is_unmodified(normalize, Sparsemax) or is_unmodified(normalize, Entmax15)
+        else None
+    )
 
 
 class Forms(Backend):
@@ -71,20 +75,20 @@ class Forms(Backend):
             return "the position adds to scores or values, and it never holds any scores"
         if call.dropout:
             return "dropout falls on weights, and it never holds any"
-        if call.query.dtype not in TYPES:
+        if call.query.dtype not in DTYPES:
             return f"it does not run in {str(call.query.dtype).removeprefix('torch.')}"
         widths = (call.query.shape[-1], call.value.shape[-1])
         if not form.widths(*widths):
             return f"its kernel has no layout for widths {widths[0]} and {widths[1]}"
         if torch.compiler.is_compiling():
             return "its kernels are not compiled with a larger graph"
-        reason = kernels.missing(call.q.device)
+        reason = kernels.why_unavailable(call.q.device)
         return reason if reason is not None or not self.failed else self.failed.get(signature(call))
 
     def rank(self, call: Call) -> int:
         if call.q.device.type != "cuda":
             return 300  # interpreted: only when asked for
-        return 5 if call.q.shape[2] * call.key.shape[2] >= SHORT**2 else 110
+        return 5 if call.q.shape[2] * call.key.shape[2] >= KERNEL_MIN_LENGTH**2 else 110
 
     def run(self, call: Call) -> Tensor:
         form, which = form_of(call), signature(call)
@@ -93,7 +97,7 @@ class Forms(Backend):
         if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
-            made: Tensor = Counted.apply(output, *form.operations(call))
+            made: Tensor = CountOperations.apply(output, *form.operations(call))
             return made
         if which in self.compiled:
             return attention(call, form)
@@ -106,7 +110,7 @@ class Forms(Backend):
         except (SaccadeError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # whatever Triton and its assembler raise
-            self.failed[which] = f"its kernel does not compile here ({short(error)})"
+            self.failed[which] = f"its kernel does not compile here ({error_line(error)})"
             raise CannotCompile(self.failed[which]) from error
         self.compiled.add(which)
         return output
@@ -208,7 +212,7 @@ def linear(
     return made
 
 
-def of_pairs(call: Call) -> tuple[int, int]:
+def pair_operations(call: Call) -> tuple[int, int]:
     """Multiplications of q kᵀ and of the weighted sum, as the definition has them; the gradient of each side is one more."""
     batch, heads, queries, keys = call.sizes
     every = batch * heads * queries * keys
@@ -218,16 +222,16 @@ def of_pairs(call: Call) -> tuple[int, int]:
     return compared + summed, (1 if one_set else 2) * compared + 2 * summed
 
 
-def of_chunks(call: Call) -> tuple[int, int]:
+def chunk_operations(call: Call) -> tuple[int, int]:
     """Those of `causal_sums` in linear.py, which this kernel replaces."""
-    from .linear import CHUNK
+    from .linear import MIN_CHUNK_LENGTH
 
     (batch, heads, queries, keys), width, wide = (
         call.sizes,
         call.query.shape[-1],
         call.value.shape[-1] + 1,
     )
-    chunk = min(queries, max(CHUNK, width // 2))
+    chunk = min(queries, max(MIN_CHUNK_LENGTH, width // 2))
     chunks = -(-queries // chunk)
     # positions that go into a state, and those that read one
     states = (keys - queries) + chunk * (2 * chunks - 1)
@@ -235,7 +239,7 @@ def of_chunks(call: Call) -> tuple[int, int]:
     return total, 2 * total
 
 
-class Counted(torch.autograd.Function):
+class CountOperations(torch.autograd.Function):
     """The output as it is, beside products without memory, as large as those of the kernel, which a counter sees, forward and backward."""
 
     @staticmethod
@@ -254,8 +258,10 @@ def multiply(count: int) -> None:
     torch.bmm(torch.empty(1, 1, count, device="meta"), torch.empty(1, count, 1, device="meta"))
 
 
-ADDITIVE = Form("additive", additive, of_pairs, lambda a, e: a <= 1024 and e <= 1024)
-GATES = Form("gates", gates, of_pairs, lambda a, e: max(a, e) <= 256)
-SPARSE = Form("sparse", sparse, of_pairs, lambda a, e: max(a, e) <= 256)
-LINEAR = Form("linear", linear, of_chunks, lambda a, e: a <= 256 and e <= 256 and a * e <= 16384)
+ADDITIVE = Form("additive", additive, pair_operations, lambda a, e: a <= 1024 and e <= 1024)
+GATES = Form("gates", gates, pair_operations, lambda a, e: max(a, e) <= 256)
+SPARSE = Form("sparse", sparse, pair_operations, lambda a, e: max(a, e) <= 256)
+LINEAR = Form(
+    "linear", linear, chunk_operations, lambda a, e: a <= 256 and e <= 256 and a * e <= 16384
+)
 backend = Forms()  # part of the backend `triton`

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 Result = TypeVar("Result")
 
-MOST_TOKENS = 1 << 15  # of a vocabulary: a step of decoding holds a row's logits in registers
-MOST_ROWS = 1 << 12  # that one program of a step takes down
-OLDEST = 8  # compute capability: from here on there are bfloat16 and asynchronous copies
+MAX_VOCABULARY = 1 << 15  # of a vocabulary: a step of decoding holds a row's logits in registers
+MAX_STEP_ROWS = 1 << 12  # that one program of a step takes down
+MIN_CAPABILITY = 8  # compute capability: from here on there are bfloat16 and asynchronous copies
 INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # as Triton reads it: when a kernel is made
 
@@ -23,7 +23,7 @@ def interpreted() -> bool:
     return INTERPRETED
 
 
-def missing(device: torch.device) -> str | None:
+def why_unavailable(device: torch.device) -> str | None:
     """Why no Triton kernel runs on a device, or None where they do."""
     if not INSTALLED:
         return "Triton is not installed"
@@ -40,13 +40,13 @@ def missing(device: torch.device) -> str | None:
     found = torch.cuda.get_device_properties(device)
     return (
         None
-        if found.major >= OLDEST
-        else f"it needs a GPU of compute capability {OLDEST}.0, got {found.major}.{found.minor}"
+        if found.major >= MIN_CAPABILITY
+        else f"it needs a GPU of compute capability {MIN_CAPABILITY}.0, got {found.major}.{found.minor}"
     )
 
 
 def available(device: torch.device) -> bool:
-    return missing(device) is None
+    return why_unavailable(device) is None
 
 
 tried: set[str] = set()

@@ -22,7 +22,7 @@ Given = Tensor | None
 TILE, BACK = ((8, 256, 4), (4, 128, 2))
 PROGRAMS = 2112  # of a pass back for all blocks of columns, at most: 16 for each multiprocessor of a large GPU
 RELU, GELU, GELU_TANH, SWISH = (tl.constexpr(n) for n in range(4))
-HALF = tl.constexpr(-0.7213475204444817)  # −½ log₂ e
+MINUS_HALF_LOG2E = tl.constexpr(-0.7213475204444817)  # −½ log₂ e
 # √(2/π) and the constant of gelu's approximation
 INNER, CUBE = (tl.constexpr(0.7978845608028654), tl.constexpr(0.044715))
 
@@ -31,7 +31,7 @@ INNER, CUBE = (tl.constexpr(0.7978845608028654), tl.constexpr(0.044715))
 def normal(x, SHORT: tl.constexpr):
     """The normal distribution function at x and its density. SHORT, for 16 bits: by a polynomial (Abramowitz & Stegun 7.1.26), at most 1e-7 away,
     which shares its exponential with the density."""
-    e = tl.exp2(x * x * HALF)
+    e = tl.exp2(x * x * MINUS_HALF_LOG2E)
     if SHORT:
         t = reciprocal(1.0 + 0.23164189 * tl.abs(x))
         tail = (

@@ -26,9 +26,9 @@ from .operators import outside_compile
 
 Given = Tensor | None
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor]
-TILE = 2048  # numbers that a program holds of each tensor
-ROWS = 8  # that a program of the pass back has at least
-WIDEST = 8192  # numbers of a row
+TILE_NUMBERS = 2048  # numbers that a program holds of each tensor
+MIN_BACKWARD_ROWS = 8  # that a program of the pass back has at least
+MAX_ROW_WIDTH = 8192  # numbers of a row
 
 
 class Stream(NamedTuple):
@@ -143,8 +143,8 @@ def sizes(width: int) -> dict[str, int]:
     return {
         "D": width,
         "BD": block,
-        "BR": max(TILE // block, 1),
-        "num_warps": min(max(TILE // 512, block // 512), 16),
+        "BR": max(TILE_NUMBERS // block, 1),
+        "num_warps": min(max(TILE_NUMBERS // 512, block // 512), 16),
     }
 
 
@@ -176,7 +176,7 @@ def run_kernel_back(of_sum: Given, of_output: Tensor, total: Tensor, mean: Tenso
     warps = max(block // 1024, 1)  # few, so that a row waits for none of them
     # as many as run at the same time on the multiprocessors of a large GPU
     programs = min(
-        triton.cdiv(rows, ROWS),
+        triton.cdiv(rows, MIN_BACKWARD_ROWS),
         4 if interpreted() else 132 * max((12 if block <= 512 else 8) // warps, 2),
     )
     sums = gain.new_empty(programs, 3, width, dtype=torch.float32)

@@ -35,14 +35,14 @@ from .tiles import (
     store_tile,
 )
 
-FAR = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
+LOG2_LIMIT = tl.constexpr(29.0)  # log₂: up to here u₁ u₂ < 2¹¹⁸, far from float32's last number
 SCALE = tl.constexpr(2 * LOG2E)
 # of ∂s that are held at a time: 50 MB with the weights; with fewer, Python takes longer than the kernels
 PAIRS = 1 << 23
 ROWS = (
     64  # queries and keys are padded to a multiple of it; a program of `spread` has as many queries
 )
-AT_ONCE = 1056  # programs of `spread` that fill a GPU: one warp each, eight on each of its multiprocessors
+SPREAD_PROGRAMS = 1056  # programs of `spread` that fill a GPU: one warp each, eight on each of its multiprocessors
 # queries, keys and warps of a tile of scores: 32 of them for each thread, so that it loads little for many
 TILE = (64, 64, 4)
 
@@ -51,7 +51,7 @@ TILE = (64, 64, 4)
 def find_far(X, FLAG, count, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(X + at, mask=at < count, other=0.0).to(tl.float32)
-    if tl.max(tl.abs(x)) * SCALE > FAR:
+    if tl.max(tl.abs(x)) * SCALE > LOG2_LIMIT:
         tl.store(FLAG, 1)
 
 
@@ -378,7 +378,8 @@ class AdditiveSoftmax(torch.autograd.Function):
         held = min(max(1, PAIRS // (planes * long) // ROWS) * ROWS, wide)
         groups = held // ROWS
         share = 2 * triton.cdiv(
-            long, 2 * max(1, min(long // 32, AT_ONCE // (groups * planes * (width // units))))
+            long,
+            2 * max(1, min(long // 32, SPREAD_PROGRAMS // (groups * planes * (width // units)))),
         )
         parts = triton.cdiv(long, share)
         ds = x.new_empty(planes, held, long)

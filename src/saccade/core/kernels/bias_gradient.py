@@ -10,8 +10,10 @@ from torch.autograd.function import once_differentiable
 
 from . import interpreted
 
-FEW = 1024  # rows that one program sums up; more are summed by several, and their sums once more
-PARTS = 64
+MAX_PROGRAM_ROWS = (
+    1024  # rows that one program sums up; more are summed by several, and their sums once more
+)
+PARTIAL_SUMS = 64
 
 
 @triton.jit(do_not_specialize=["rows", "share"])
@@ -65,14 +67,14 @@ def join_columns(
 
 def share_of(rows: int) -> tuple[int, int]:
     """How many parts the rows are summed in, and the rows of each."""
-    parts = min(triton.cdiv(rows, 128), PARTS)
+    parts = min(triton.cdiv(rows, 128), PARTIAL_SUMS)
     return parts, triton.cdiv(rows, parts)
 
 
 def column_sums(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """R D, contiguous → D; summed in float32."""
     rows, width = x.shape
-    if rows > (64 if interpreted() else FEW):
+    if rows > (64 if interpreted() else MAX_PROGRAM_ROWS):
         parts, share = share_of(rows)
         some = x.new_empty(parts, width, dtype=torch.float32)
         sum_columns[(triton.cdiv(width, 128), parts)](

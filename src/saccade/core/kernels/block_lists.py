@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..masks import Mask, booleans, of_any_head
+from ..masks import Mask, any_head, check_booleans
 
-SIZE = 64  # bits of a number
-AT_ONCE = 2**23  # pairs of a mask that are looked at together
+WORD_BITS = 64  # bits of a number
+MAX_CHUNK_PAIRS = 2**23  # pairs of a mask that are looked at together
 UNSEEN, WHOLE = -2, -1
 
 
@@ -35,13 +35,13 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
     )
     # shows whether the batch row and the head matter
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
-    first, start = np.arange(offset, keys, SIZE), np.arange(0, keys, SIZE)
-    known = mask.needed(first, start, SIZE)
-    which = np.ones((len(first), len(start)), dtype=bool) if known is None else of_any_head(known)
+    first, start = np.arange(offset, keys, WORD_BITS), np.arange(0, keys, WORD_BITS)
+    known = mask.needed(first, start, WORD_BITS)
+    which = np.ones((len(first), len(start)), dtype=bool) if known is None else any_head(known)
     b = torch.arange(rows, device=device).view(-1, 1, 1, 1, 1)
     h, inside = (
         torch.arange(planes, device=device).view(-1, 1, 1, 1),
-        torch.arange(SIZE, device=device),
+        torch.arange(WORD_BITS, device=device),
     )
     tiles = torch.full((rows, planes, *which.shape), UNSEEN, dtype=torch.int32, device=device)
     words, count = [], 0
@@ -49,11 +49,16 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
         part.unbind(1)
         for part in torch.from_numpy(which).nonzero().to(device).split(chunk(rows * planes))
     ):
-        i, j = r.view(-1, 1, 1) * SIZE + inside.view(-1, 1), c.view(-1, 1, 1) * SIZE + inside
-        answer = booleans(
+        i, j = (
+            r.view(-1, 1, 1) * WORD_BITS + inside.view(-1, 1),
+            c.view(-1, 1, 1) * WORD_BITS + inside,
+        )
+        answer = check_booleans(
             here(b, h, i.clamp_max(queries - 1) + offset, j.clamp_max(keys - 1)), mask
         )
-        allowed = (answer & (i < queries) & (j < keys)).expand(rows, planes, len(r), SIZE, SIZE)
+        allowed = (answer & (i < queries) & (j < keys)).expand(
+            rows, planes, len(r), WORD_BITS, WORD_BITS
+        )
         some, every = allowed.flatten(3).any(3), allowed.flatten(3).all(3)
         found = torch.where(every, WHOLE, UNSEEN).to(torch.int32)
         at = some & ~every
@@ -62,16 +67,16 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
         tiles[:, :, r, c] = found
         words.append(packed)
         count += len(packed)
-    bits = torch.cat([*words, torch.zeros(1, SIZE, dtype=torch.int64, device=device)])
-    (by_row, wide), (by_column, high) = listed(tiles), listed(tiles.transpose(2, 3))
+    bits = torch.cat([*words, torch.zeros(1, WORD_BITS, dtype=torch.int64, device=device)])
+    (by_row, wide), (by_column, high) = list_tiles(tiles), list_tiles(tiles.transpose(2, 3))
     return Plan(by_row, by_column, bits, (wide, high))
 
 
 def chunk(planes: int) -> int:
-    return max(1, AT_ONCE // (planes * SIZE**2))
+    return max(1, MAX_CHUNK_PAIRS // (planes * WORD_BITS**2))
 
 
-def listed(tiles: Tensor) -> tuple[Tensor, int]:
+def list_tiles(tiles: Tensor) -> tuple[Tensor, int]:
     """Of each row of blocks: counts of those seen partly and whole, the former, their tiles, the latter."""
     counts, orders = [], []
     for some in (tiles >= 0, tiles == WHOLE):

@@ -18,7 +18,7 @@ from .tiles import load_tile, shared, sizes, store_tile
 
 CHUNK = 64
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
-FILL = 264  # programs that fill a GPU
+GPU_PROGRAMS = 264  # programs that fill a GPU
 
 
 @triton.jit
@@ -169,7 +169,7 @@ class Scan:
         self.known = sizes(query, key, value)
         self.given, self.scale, self.offset = (query, key, value, lengths), scale, keys - queries
         planes, chunks = batch * heads, triton.cdiv(keys, CHUNK)
-        segments = max(1, min(FILL // planes, chunks // 4))
+        segments = max(1, min(GPU_PROGRAMS // planes, chunks // 4))
         self.length = triton.cdiv(chunks, segments) * CHUNK
         self.grid = (triton.cdiv(keys, self.length), planes)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..backends.call import CannotCompile
 
-KEYS = 32  # read at a time
+TILE_KEYS = 32  # read at a time
 
 
 @triton.jit
@@ -218,7 +218,7 @@ def read_own(
         "GROUPS": groups,
         "D": width,
         "BD": power(width),
-        "BN": KEYS,
+        "BN": TILE_KEYS,
         "TRACED": origins is not None,
     }
     where = position if origins is None else origins
@@ -257,7 +257,7 @@ def read_memory(
         "GROUPS": groups,
         "D": wide,
         "BD": power(wide),
-        "BN": KEYS,
+        "BN": TILE_KEYS,
     }
     count = len(query) * heads * groups
     launch(

@@ -20,14 +20,14 @@ from .decode_step import launch
 from .score_tiles import hyperbolic_tangent, load_tile, store_tile
 from .tiles import power
 
-TILE = 96 << 10  # bytes of K and V that a program holds at a time, in registers
-ROWS = 32  # positions of it at most
+TILE_BYTES = 96 << 10  # bytes of K and V that a program holds at a time, in registers
+MAX_TILE_ROWS = 32  # positions of it at most
 PER_WARP = 3072  # its numbers: more would not fit a warp's registers
 # Sizes of a batch, and tensors whose rows need not begin at multiples of 16 bytes: a kernel for each kind would be no faster.
 SIZES, UNALIGNED = ["steps", "batch", "positions"], ["Added", "Read", "Weights", "OfScore"]
-WIDEST = 1 << 13  # of A and M: a program has whole rows
-HIDDEN = 256  # numbers of a state that one program takes down
-MOST_PARTS = 8  # of a row of V
+MAX_WIDTH = 1 << 13  # of A and M: a program has whole rows
+MAX_STATE_TILE = 256  # numbers of a state that one program takes down
+MAX_VALUE_TILES = 8  # of a row of V
 KEYS, WIDTH = 32, 64  # the tile whose gradient one program adds up over all steps
 
 
@@ -249,8 +249,8 @@ def tile_of(key: Tensor, value: Tensor, wide: int) -> dict[str, int]:
     """Sizes of the kernels that attend: as many positions at a time as TILE has bytes for."""
     a, m, positions = key.shape[-1], value.shape[-1], key.shape[1]
     across = power(a) + power(m)
-    fitting = max(TILE // (across * key.element_size()), 1)
-    rows = min(1 << fitting.bit_length() - 1, ROWS, power(positions))
+    fitting = max(TILE_BYTES // (across * key.element_size()), 1)
+    rows = min(1 << fitting.bit_length() - 1, MAX_TILE_ROWS, power(positions))
     warps = min(triton.next_power_of_2(triton.cdiv(rows * across, PER_WARP)), 16)
     known = {
         "WIDE": wide,
@@ -297,7 +297,7 @@ def attend_back(pulled: Tensor, of_context: Tensor, context: Tensor, read: Tenso
         key.shape[1],
     )
     sizes = tile_of(key, value, both.shape[1])
-    part = min(sizes["BM"], max(sizes["BA"], sizes["BM"] // MOST_PARTS))
+    part = min(sizes["BM"], max(sizes["BA"], sizes["BM"] // MAX_VALUE_TILES))
     sizes |= {"BM": part, "PARTS": sizes["BM"] // part}
     launch(attend_backward, len(key), *given, of_context.stride(0), **sizes)
 
@@ -333,7 +333,7 @@ def advance(
 ) -> None:
     """The state after a step (B H), in its own type and, where `low` is given, in that one's; `gates` has W_c c_t, and after it the gates."""
     hidden = before.shape[1]
-    block = min(power(hidden), HIDDEN)
+    block = min(power(hidden), MAX_STATE_TILE)
     sizes = {
         "WIDE": both.shape[1],
         "A": both.shape[1] - 3 * hidden,
@@ -350,7 +350,7 @@ def advance_back(pulled: Tensor, direct: Tensor, of_state: Tensor, gates: Tensor
     """The gradients of x (B 3H) and of what the state gives the gates (of_both, second part); `direct` (B H) is that of the state before it,
     without what comes through products."""
     hidden = before.shape[1]
-    block = min(power(hidden), HIDDEN)
+    block = min(power(hidden), MAX_STATE_TILE)
     sizes = {
         "WIDE": both.shape[1],
         "A": both.shape[1] - 3 * hidden,

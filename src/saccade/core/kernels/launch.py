@@ -8,9 +8,9 @@ import triton
 from torch import Tensor
 
 from ..backends.call import CannotCompile
-from ..tracing import may_read
+from ..tracing import can_sync
 from . import interpreted
-from .block_lists import SIZE
+from .block_lists import WORD_BITS
 
 Config = tuple[int, int, int, int]  # queries and keys of a block, warps, stages
 # By kernel and width of a head, for 16 bits; the first is taken where nothing can be timed.
@@ -33,9 +33,9 @@ CONFIGS: dict[str, dict[int, list[Config]]] = {
     },
 }
 LISTED: dict[int, list[Config]] = {
-    64: [(SIZE, SIZE, 4, 3)],
-    128: [(SIZE, SIZE, 8, 2)],
-    256: [(SIZE, SIZE, 8, 2)],
+    64: [(WORD_BITS, WORD_BITS, 4, 3)],
+    128: [(WORD_BITS, WORD_BITS, 8, 2)],
+    256: [(WORD_BITS, WORD_BITS, 8, 2)],
 }
 ROWS: dict[int, list[Config]] = {64: [(64, 32, 4, 2)], 128: [(64, 32, 8, 2)], 256: [(32, 32, 8, 1)]}
 COLUMNS: dict[int, list[Config]] = {
@@ -48,9 +48,9 @@ INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
 # A launch that was made before, down to its sizes → what launches the compiled kernel, and all arguments that are not tensors. Triton would
 # look at each of some sixty arguments again, which takes longer than a small kernel.
-made: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
-MOST_MADE = 4096
-ALIGNED = 16  # bytes; what Triton builds a kernel for
+launchers: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
+MAX_LAUNCHERS = 4096
+ALIGNMENT_BYTES = 16  # bytes; what Triton builds a kernel for
 
 
 class Options(NamedTuple):
@@ -102,18 +102,18 @@ def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: 
         torch.get_float32_matmul_precision(),
         *constants.values(),
     )
-    before = made.get(again)
+    before = launchers.get(again)
     if before is not None:
         # numbers, which Triton need not ask the driver about
         places = [0 if one is None else one.data_ptr() for one in tensors]
-        if not any(map((ALIGNED - 1).__and__, places)):
+        if not any(map((ALIGNMENT_BYTES - 1).__and__, places)):
             before[0](*places, *before[1])
             return
     ready = launch_anew(kernel, name, along, tensors, strided, options, extras, constants)
-    if ready is not None and may_read():
-        if len(made) >= MOST_MADE:
-            made.clear()
-        made[again] = launcher(*ready[:2]), ready[2]
+    if ready is not None and can_sync():
+        if len(launchers) >= MAX_LAUNCHERS:
+            launchers.clear()
+        launchers[again] = launcher(*ready[:2]), ready[2]
 
 
 def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
@@ -187,14 +187,14 @@ def launch_anew(kernel: Any, name: str, along: int, tensors: tuple[Tensor | None
             "num_stages": config[3],
         }
         found = kernel[grid](*there, *numbers, **constants, **sizes)
-        unusual = any(one.data_ptr() % ALIGNED or one.device != q.device for one in there)
+        unusual = any(one.data_ptr() % ALIGNMENT_BYTES or one.device != q.device for one in there)
         if found is not None and not unusual:  # None: interpreted
             named = {**constants, **sizes}
             fixed = (named[param.name] for param in kernel.params if param.is_constexpr)
             ready[config] = (found, (*grid, 1, 1), (*numbers, *fixed))
 
     ready = dict[Config, Any]()
-    if len(candidates) == 1 or not may_read():
+    if len(candidates) == 1 or not can_sync():
         best = fastest([candidates[0]], run)
     else:
         best = chosen[which] = fastest(candidates, run)

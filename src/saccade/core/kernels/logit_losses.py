@@ -8,8 +8,8 @@ from torch.library import custom_op
 
 from .score_tiles import LOG2E
 
-HELD = 1 << 14  # logits of a row that a program holds in registers
-STEP = 1 << 12  # logits that it reads at a time where there are more
+REGISTER_LOGITS = 1 << 14  # logits of a row that a program holds in registers
+CHUNK_LOGITS = 1 << 12  # logits that it reads at a time where there are more
 PROGRAMS = 264  # then, two for each multiprocessor of a large GPU
 
 
@@ -111,12 +111,12 @@ def compute(logits: Tensor, target: Tensor, ignore: int, smoothing: float) -> Te
     losses = fake(logits, target, ignore, smoothing)
     rows, vocab = logits.shape
     block = int(triton.next_power_of_2(vocab))
-    if block <= HELD:
+    if block <= REGISTER_LOGITS:
         size = {"V": vocab, "BV": block, "num_warps": min(max(block // 1024, 4), 16)}
         become_slopes[(rows,)](logits, target, losses, ignore, smoothing, **size)
     else:
         grid = (min(rows, PROGRAMS),)
-        how = {"V": vocab, "STEP": STEP, "SMOOTHED": smoothing > 0, "num_warps": 16}
+        how = {"V": vocab, "STEP": CHUNK_LOGITS, "SMOOTHED": smoothing > 0, "num_warps": 16}
         become_slopes_in_steps[grid](logits, target, losses, rows, ignore, smoothing, **how)
     return losses
 

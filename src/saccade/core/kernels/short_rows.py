@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
-from ..tracing import may_read
+from ..tracing import can_sync
 from . import interpreted
 from .launch import Config, fastest
 from .operators import outside_compile
@@ -22,7 +22,7 @@ from .score_tiles import LOG2E, kept_by_dropout, load_tile, seen, store_tile
 from .tiles import power, precision
 
 Given = Tensor | None
-TEXTS = 64  # that one program takes down one after the other where a bias has gradients: it adds them up before it writes
+ROWS_PER_PROGRAM = 64  # that one program takes down one after the other where a bias has gradients: it adds them up before it writes
 # By the larger of Q and K. From Triton 3.6 on, products of whole warp groups on a Hopper GPU can read shared memory that is not theirs where
 # little is left for each (github.com/triton-lang/triton/issues/10629 and 11366): four warps only where heads are as wide as a block.
 WARPS: dict[int, list[int]] = {16: [1, 2], 32: [1, 2], 64: [4, 2]}
@@ -204,7 +204,7 @@ def differentiate(grad: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, 
                   seed: Given, scale: float, drop: float, left: int, right: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of q, k, v, and of the bias where it is `learned`."""
     dq, dk, dv, d_bias = gradients(grad, learned, q, k, v, bias)
-    count = TEXTS if learned else 1
+    count = ROWS_PER_PROGRAM if learned else 1
     tensors = (q, k, v, grad, dq, dk, dv, d_bias.zero_(), bias, allowed, lengths, seed)
     how = {"LEARNED": learned, "COUNT": count}
     groups, options = triton.cdiv(q.shape[0], count), Options(scale, drop, left, right)
@@ -277,7 +277,7 @@ def launch(kernel: Any, groups: int, tensors: tuple[Given, ...], strided: tuple[
     candidates = (
         [chosen[which]] if which in chosen else [(block, block, warps, 1) for warps in several]
     )
-    if len(candidates) == 1 or interpreted() or not may_read():
+    if len(candidates) == 1 or interpreted() or not can_sync():
         fastest([candidates[0]], run)
     else:
         chosen[which] = fastest(candidates, run)

@@ -17,8 +17,8 @@ from torch.autograd.function import once_differentiable
 from .pointwise_weights import gradients, inner_factor, layout, weigh
 from .tiles import block_range, keys_seen, load_tile, sizes, store_tile
 
-NEAR = tl.constexpr(1e-5)  # a step that is shorter is the last
-MOST = tl.constexpr(64)  # steps
+MIN_STEP = tl.constexpr(1e-5)  # a step that is shorter is the last
+MAX_STEPS = tl.constexpr(64)  # steps
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def threshold_forward(
     )
     top = tl.where(seen > 0, top, 0.0)
     tau, moved, turns = top - 1.0, tl.max(tl.zeros([BM], tl.float32)) + 1.0, 0
-    while (moved > NEAR) & (turns < MOST):
+    while (moved > MIN_STEP) & (turns < MAX_STEPS):
         total, slope = scan(q, K, seen, tau, inner, keys, False, FORM, A, BA, BN, PRECISION)
         above = total - (tl.sqrt(total) if FORM == 3 else 1.0)
         step = tl.where(slope > 0.0, tl.maximum(above, 0.0) / tl.maximum(slope, 1e-30), 0.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import interpreted
 
 LOG2E = 1.4426950408889634
-WIDEST = 256  # of a head, for which there is a layout below
+MAX_HEAD_WIDTH = 256  # of a head, for which there is a layout below
 
 
 @triton.jit

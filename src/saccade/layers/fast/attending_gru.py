@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import State, auxiliary_losses
-from ...core.backends.call import unchanged
+from ...core.backends.call import is_unmodified
 from ...core.kernels import available
 from ...core.normalizers import Softmax
 from ...core.scores import Additive
@@ -133,7 +133,7 @@ def is_plain(reader: Reader, rnn: Recurrence) -> bool:
         return False
     looked_at = (
         reader.tape is not None
-        or auxiliary_losses.asks_weights()
+        or auxiliary_losses.weights_requested()
         or reader._forward_hooks
         or reader._forward_pre_hooks
     )
@@ -145,7 +145,7 @@ def is_plain(reader: Reader, rnn: Recurrence) -> bool:
     ):
         return False
     whole = (
-        unchanged(normalize, Softmax)
+        is_unmodified(normalize, Softmax)
         and isinstance(reader.project, nn.Identity)
         and reader.window is None
     )

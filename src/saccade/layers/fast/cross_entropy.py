@@ -14,19 +14,19 @@ from torch.nn import functional as F
 from ...core import kernels
 from ...core.kernels.mixed_products import add_product
 
-LARGE = 1 << 24  # logits; fewer are computed at once
+MAX_UNCHUNKED_LOGITS = 1 << 24  # logits; fewer are computed at once
 # logits in memory at a time: half a gigabyte in 16 bits on a GPU, what caches hold elsewhere
-CHUNK = {"cuda": 1 << 28, "cpu": 1 << 21}
-UNEVEN = "rows have different weights in the loss; sum the losses, or weight those of `F.cross_entropy(head(x), target, reduction='none')`"
+CHUNK_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 21}
+UNEQUAL_WEIGHTS = "rows have different weights in the loss; sum the losses, or weight those of `F.cross_entropy(head(x), target, reduction='none')`"
 
 
-def is_large(rows: int, vocab: int) -> bool:
-    return rows * vocab >= LARGE
+def needs_chunks(rows: int, vocab: int) -> bool:
+    return rows * vocab >= MAX_UNCHUNKED_LOGITS
 
 
 def rows_at_once(vocab: int, device: torch.device) -> int:
     """How many rows a chunk has: a power of two, as matrix products like it, and as batches mostly are a multiple of it."""
-    most = CHUNK.get(device.type, CHUNK["cpu"])
+    most = CHUNK_LOGITS.get(device.type, CHUNK_LOGITS["cpu"])
     if device.type == "cuda":  # of float32 a sixty-fourth of its memory at most
         most = min(most, torch.cuda.get_device_properties(device).total_memory >> 8)
     count = most // vocab
@@ -77,7 +77,7 @@ class NegativeLosses(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         counted, *gradients = ctx.saved_tensors
         first = grad.gather(0, counted.int().argmax(0, keepdim=True))
-        torch._assert_async(((grad == first) | ~counted | grad.isnan()).all(), UNEVEN)
+        torch._assert_async(((grad == first) | ~counted | grad.isnan()).all(), UNEQUAL_WEIGHTS)
         scale = -first
         found = [
             None if one is None else (one * scale).to(kind)

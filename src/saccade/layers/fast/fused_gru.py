@@ -17,7 +17,7 @@ from .attending_gru import AttendingGru
 
 if INSTALLED:  # nobody calls what is below without Triton
     from ...core.kernels.gru_attention import (
-        WIDEST,
+        MAX_WIDTH,
         advance,
         advance_back,
         attend,
@@ -35,7 +35,7 @@ def kind_of(x: Tensor, key: Tensor, value: Tensor) -> Kind:
 
 
 def can_run(x: Tensor, key: Tensor, value: Tensor) -> bool:
-    small = max(key.shape[2], value.shape[2]) <= WIDEST
+    small = max(key.shape[2], value.shape[2]) <= MAX_WIDTH
     return (
         small
         and min(x.numel(), key.numel(), value.numel()) > 0

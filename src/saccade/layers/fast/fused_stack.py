@@ -19,7 +19,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from ...core import Positions, kernels
 from ...core.kernels import available, interpreted
 from ...core.masks import Mask
-from ...core.tracing import may_read
+from ...core.tracing import can_sync
 from ..block import Block
 from ..dropouts import Dropout
 from ..feedforward import MLP, Gelu, Relu, Swish
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..stack import Stack
 
 NAME = "fused"  # among the kernels that are tried once
-WIDEST = 8192  # numbers of a row that one program holds
-TYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_ROW_WIDTH = 8192  # numbers of a row that one program holds
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # what a norm gives → a part's output, and a bias that is still to be added
 Read = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 works: set[tuple[Any, ...]] = set()  # devices, types and widths that the kernels were tried for
@@ -136,8 +136,8 @@ def usable(stack: Stack, x: Tensor) -> bool:
     if not (
         on_device
         and torch.is_grad_enabled()
-        and x.dtype in TYPES
-        and x.shape[-1] <= WIDEST
+        and x.dtype in DTYPES
+        and x.shape[-1] <= MAX_ROW_WIDTH
         and x.numel()
     ):
         return False
@@ -148,7 +148,7 @@ def usable(stack: Stack, x: Tensor) -> bool:
         or not is_plain(stack)
     ):
         return False
-    if may_read():
+    if can_sync():
         which = (x.device, x.dtype, multiplied(x), x.shape[-1], type(stack.norm))
         if which not in works:
             works.add(which)

@@ -15,7 +15,7 @@ from ..feedforward import MLP, Gated
 from ..multihead_attention import MultiHeadAttention
 from ..output_heads import LinearHead
 
-LACKING = "this PyTorch has no 8-bit kernels for this machine; choose another precision"
+NO_INT8_KERNELS = "this PyTorch has no 8-bit kernels for this machine; choose another precision"
 
 
 class Int8Linear(nn.Module):
@@ -74,7 +74,7 @@ def packed(integers: Tensor, factors: Tensor, bias: Tensor | None) -> object:
             weight = torch._make_per_channel_quantized_tensor(integers, factors.double(), zero, 0)
         return torch.ops.quantized.linear_prepack(weight, bias)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        raise SaccadeError(LACKING) from error
+        raise SaccadeError(NO_INT8_KERNELS) from error
 
 
 class Int8Head(LinearHead):

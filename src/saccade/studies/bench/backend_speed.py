@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...core import Mechanism, attend, backends, masks, positions
-from ...core.attention import pose
+from ...core.attention import build_call
 from .contenders import Case, Make, Plan, device_and_type
 
 HEADS, WIDTH = 8, 64
@@ -47,7 +47,7 @@ def case_of(name: str, mechanism: Mechanism, mask: masks.Mask, batch: int, lengt
     def make(backend: str) -> Make:
         return lambda: lambda: run(backend)
 
-    call = pose(q, k, v, mechanism, mask, None, 0.0)
+    call = build_call(q, k, v, mechanism, mask, None, 0.0)
     able = [
         one
         for one, backend in backends.all_named()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.kernels import available
 from ...experiments.pass_costs import peak_of
-from ...training.cost import now
+from ...training.cost import synchronized_time
 
 # builds what one contender needs; what is timed is called again and again
 Make = Callable[[], Callable[[], Any]]
@@ -113,11 +113,11 @@ def tanhs_per_second(x: Tensor, target: Tensor) -> float:
 def best(call: Callable[[], Any], seconds: float = 0.2) -> float:
     """The least seconds of a call."""
     call()
-    found, end = list[float](), now() + seconds
-    while not found or now() < end:
-        start = now()
+    found, end = list[float](), synchronized_time() + seconds
+    while not found or synchronized_time() < end:
+        start = synchronized_time()
         call()
-        found.append(now() - start)
+        found.append(synchronized_time() - start)
     return min(found)
 
 
@@ -170,10 +170,10 @@ def reason(error: Exception) -> str:
 
 
 def timed(call: Callable[[], Any], repeats: int) -> float:
-    start = now()
+    start = synchronized_time()
     for _ in range(repeats):
         call()
-    return (now() - start) / repeats
+    return (synchronized_time() - start) / repeats
 
 
 def row_of(case: Case, found: Mapping[str, Figure], limits: Limits) -> dict[str, Any]:

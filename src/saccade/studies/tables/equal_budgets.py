@@ -15,7 +15,7 @@ from ... import api
 from ...data.corpora import generate
 from ...experiments.runner import Context, train
 from ...experiments.study import COSTS, Column, Job, Values
-from ...models.builder import Builder, Undrawn
+from ...models.builder import Builder, NoInit
 from ...models.protocols import Seq2Seq
 from ...training.run_plan import use_threads
 from .lecture_claims import LEARNED, PAIRS_ALONE, Claim
@@ -50,7 +50,7 @@ def of_width(family: str, width: int) -> Values:
 @lru_cache(maxsize=256)
 def count(family: str, width: int, vocabularies: tuple[int, int]) -> int:
     """The parameters of a model, which is not allocated."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         model = Builder(of_width(family, width)).make(Seq2Seq, *vocabularies)
     return sum(parameter.numel() for parameter in model.parameters())
 

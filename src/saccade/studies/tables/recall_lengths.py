@@ -18,7 +18,7 @@ from ...core import positions
 from ...errors import SaccadeError
 from ...layers import token_inputs
 from ...models import CausalLM
-from ...models.builder import Builder, Undrawn
+from ...models.builder import Builder, NoInit
 from ...settings import needed_options
 
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)  # tested length / L
@@ -50,7 +50,7 @@ def every_position(length: int) -> dict[str, dict[str, Any]]:
 def fits_decoder(settings: Settings) -> bool:
     """Whether a decoder can be built so; positions in parse trees, say, cannot be known while a text is written."""
     try:
-        with torch.device("meta"), Undrawn():
+        with torch.device("meta"), NoInit():
             Builder({**SIZES, **settings}).make(CausalLM, SYMBOLS)
     except SaccadeError:
         return False

@@ -14,7 +14,7 @@ from ... import api
 from ...config import index
 from ...experiments.runner import Context, recipe_of, train
 from ...experiments.study import COSTS, Column, Job, Study, Values, load_yaml, training
-from ...models.builder import Builder, Undrawn
+from ...models.builder import Builder, NoInit
 from ...models.protocols import Seq2Seq
 from .lecture_claims import SENTENCES, WORDS
 
@@ -323,7 +323,7 @@ def count_paper(row: str) -> int:
     experts = (
         {"feedforward": {**EXPERTS["feedforward"], "count": 2048}} if row == "moe-lstm" else {}
     )
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         model = Builder({"family": row, **PAPERS[row], **experts}).make(Seq2Seq, *VOCABULARIES[row])
     return sum(parameter.numel() for parameter in model.parameters())
 

@@ -17,7 +17,7 @@ from ...config import recipes
 from ...data.corpora import is_generated
 from ...data.vocabulary import Vocabulary
 from ...errors import SaccadeError
-from ...models.builder import Undrawn
+from ...models.builder import NoInit
 from ...views.figures import EDGE, GRAY, MARGIN, add_axes, fitted, sheet, style
 from .panels import Drawing, Table
 
@@ -147,7 +147,7 @@ def load_model(name: str) -> tuple[nn.Module, str]:
         return api.build(recipe).model.cpu(), f"the recipe {name}"
     size = recipe.vocabulary.size
     tokens = Vocabulary.train([" ".join(f"w{n}" for n in range(size))], "words").to_json()
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), NoInit():
         known = {
             "text": tokens,
             "joint": tokens,

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...core.attention import RENAMED, Explanation, which_backend
+from ...core.attention import EXPLAIN_RENAMED, Explanation, which_backend
 from ...views.worked_steps import Worked
 from . import worked_attention
 
@@ -23,7 +23,7 @@ def explain(
         or isinstance(text, Tensor)
         or not set(parts) <= {"score", "normalize", "mask", "heads", "plain", "scaled"}
     ):
-        warnings.warn(RENAMED, DeprecationWarning, stacklevel=2)
+        warnings.warn(EXPLAIN_RENAMED, DeprecationWarning, stacklevel=2)
         return which_backend(*(() if text is None else (text,)), *old, **parts)
     words = text.split() if isinstance(text, str) else None if text is None else list(text)
     return worked_attention.explain(words, worked_attention.choose_parts(**parts), query)

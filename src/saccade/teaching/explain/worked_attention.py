@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import masks, normalizers, scores
-from ...core.attention import pose
+from ...core.attention import build_call
 from ...core.backends import eager
 from ...core.mechanism import Mechanism
 from ...errors import SaccadeError
@@ -179,7 +179,7 @@ def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> Numbers:
         (x @ learned[name] if name in learned else x).unflatten(-1, (heads, -1)).transpose(0, 1)
         for name in ("W_q", "W_k", "W_v")
     )
-    call = pose(q[None], k[None], v[None], mechanism, None, None, 0.0)
+    call = build_call(q[None], k[None], v[None], mechanism, None, None, 0.0)
     found, allowed = eager.scores(call), call.allowed()
     weights = call.normalize(found, allowed)
     values = eager.weighted_sum(call, weights)[0]
