@@ -27,7 +27,7 @@ from ..training.checkpoints import Progress
 from ..training.cost import summary
 from ..training.logs import read_rows
 from ..training.loop import Watcher
-from ..training.run_printer import Lines
+from ..training.run_printer import RunPrinter
 from ..training.signals import Stopped, stop_on_signals
 from ..training.work import Work
 from .study import Job, Values
@@ -72,7 +72,7 @@ class Context:
     prepare: Prepared = field(default_factory=Prepared)
 
 
-class Reports(Lines):
+class Reports(RunPrinter):
     """Passes on how far a training is (updates, how many there are, and its loss), and its notes."""
 
     def __init__(self, name: str, send: Callable[..., object]) -> None:
