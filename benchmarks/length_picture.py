@@ -12,7 +12,7 @@ from pathlib import Path
 
 from saccade.experiments.comparison import by_length
 from saccade.experiments.results import Table
-from saccade.views.figures import lines
+from saccade.views.figures import lines, save
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = {
@@ -53,7 +53,7 @@ def main() -> None:
             "BLEU",
             title,
         )
-        made.savefig(ROOT / "docs" / file, dpi=120)
+        save(made, ROOT / "docs" / file)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from .completion import figure_names
 from .shared import err, note, print_json, show_all, write
 
 if TYPE_CHECKING:
-    from ..teaching.draw.panels import Drawing
+    from ..teaching.draw.drawing import Drawing
 
 ENDINGS = (".png", ".svg", ".pdf", ".html")
 WORDS = "Names (masks, positions, forms, a recipe, runs, words) and options as KEY=VALUE, such as left=3."

@@ -61,13 +61,13 @@ def heads(
         note("in %: words whose greatest weight is there (chance)")
     if out_file is not None:
         from ..views.document import Site
-        from ..views.figures import alignment, save
+        from ..views.figures import heat_map, save
 
         names = [f"{one.site} head {one.head}" for one in scores]
         columns = list(scores[0].hits)
         values = [[one.hits[name] for name in columns] for one in scores]
         save(
-            alignment(
+            heat_map(
                 Site("words whose greatest weight is there", names, columns, [values]),
                 f"what each head of {model} looks at",
             ),

@@ -207,7 +207,7 @@ def draw(
     """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending; without a site, the document's
     own choice."""
     from ..views.document import PICTURES
-    from ..views.fonts import find
+    from ..views.plots.fonts import find
 
     document.save(out_file, None if site is None else site.name, heads, head)
     suffix = out_file.suffix.lower()

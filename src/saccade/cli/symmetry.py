@@ -65,16 +65,15 @@ def symmetry(
             f"yes: equal up to {checks.TOLERANCE:g} of the largest output; a number: by how much not; –: not for this layer"
         )
     if out_file is not None:
-        from ..views import symmetry_figures
-        from ..views.figures import save
+        from ..views.figures import save, symmetry_example, symmetry_table
 
         if len(members) == 1:
-            figure = symmetry_figures.moved(*checks.example(*members[0]))
+            figure = symmetry_example(*checks.example(*members[0]))
         else:
             names = [f"{row.slot}: {row.name}" for row in rows]
             words = [[one.word for one in row.verdicts] for row in rows]
             columns = [one.symmetry for one in rows[0].verdicts]
-            figure = symmetry_figures.table(
+            figure = symmetry_table(
                 names,
                 columns,
                 words,

@@ -289,7 +289,7 @@ def sweeps(made: StudyTable) -> list[str]:
 
 def pictures(made: StudyTable) -> dict[str, Any]:
     """A dot for each seed of each row, and each row against the paper's number."""
-    from ..views.curves import against, dots
+    from ..views.figures import dots, scatter
 
     found: dict[str, Any] = {}
     by_key = {one.key: one for one in made.study.columns}
@@ -308,7 +308,7 @@ def pictures(made: StudyTable) -> dict[str, Any]:
         }
         if len(points) >= FEWEST:
             heading = made.study.paper_columns[column.paper].removeprefix("paper: ")
-            found[f"{column.key}-paper.png"] = against(
+            found[f"{column.key}-paper.png"] = scatter(
                 points,
                 f"{heading} (paper)",
                 column.title,
