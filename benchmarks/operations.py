@@ -69,7 +69,7 @@ def main() -> None:
     for entry in table:
         found[entry.name] = measure(entry.name)
         print(f"{entry.name:34} {found[entry.name]}", file=sys.stderr)
-    Table(NAME, found).write(Path(__file__).resolve().parent / "results")
+    Table(NAME, found).write()
 
 
 if __name__ == "__main__":

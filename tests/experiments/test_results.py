@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from saccade import cli
-from saccade.experiments.results import Table
+from saccade.experiments.results import Table, check_table_path
 from saccade.system import provenance
 from support import raises
 
@@ -200,3 +200,107 @@ def test_the_device_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     assert provenance.device() == "a GPU"
+
+
+def compared() -> Table:
+    return Table(
+        "x",
+        {
+            "best_one": {"bleu": [40.0, 42.0], "bleu_signature": ["a", "a"], "count": 3},
+            "other": {"bleu": [30.0, 31.0], "bleu_p": 0.01},
+            "third": {"bleu": [40.0, 41.0], "bleu_p": 0.5},
+        },
+        best="best_one",
+    )
+
+
+@pytest.mark.parametrize(
+    ("ending", "lines"),
+    [
+        (
+            "md",
+            [
+                "|  | bleu | count |",
+                "|---|---|---|",
+                "| best_one | **41 ± 1.414** | 3 |",
+                "| other | 30.5 ± 0.7071\\* | – |",
+                "| third | 40.5 ± 0.7071 | – |",
+                "",
+                "Bold: the best row. *: the best row is better (p < 0.05).",
+            ],
+        ),
+        (
+            "tex",
+            [
+                r"\begin{tabular}{lrr}",
+                r"\hline",
+                r" & bleu & count \\",
+                r"\hline",
+                r"best\_one & \textbf{41 $\pm$ 1.414} & 3 \\",
+                r"other & 30.5 $\pm$ 0.7071$^{*}$ & -- \\",
+                r"third & 40.5 $\pm$ 0.7071 & -- \\",
+                r"\hline",
+                r"\end{tabular}",
+                r"% Bold: the best row. *: the best row is better (p < 0.05).",
+            ],
+        ),
+        (
+            "csv",
+            [
+                "row,bleu,bleu_spread,bleu_seeds,bleu_p,count,count_spread,count_seeds",
+                "best_one,41.0,1.4142135623730951,2,,3.0,0.0,1",
+                "other,30.5,0.7071067811865476,2,0.01,,,0",
+                "third,40.5,0.7071067811865476,2,0.5,,,0",
+            ],
+        ),
+    ],
+)
+def test_every_text_form_has_means_spreads_and_significance(
+    tmp_path: Path, ending: str, lines: list[str]
+) -> None:
+    path = tmp_path / f"table.{ending}"
+    compared().save(path)
+    assert path.read_text(encoding="utf-8").splitlines() == lines
+
+
+def test_another_ending_is_refused() -> None:
+    with raises("unknown-table-format"):
+        check_table_path(Path("table.docx"))
+
+
+def test_a_file_of_version_0_3_is_read(tmp_path: Path) -> None:
+    """The metrics of the best row and the names of papers stood there twice."""
+    old = {"name": "x", "recipe": "a b", "seeds": [0], "peers": {}, "notes": "n", "commit": "c"}
+    path = tmp_path / "x.json"
+
+    def read(recipe: str = "a b", **figures: object) -> Table:
+        path.write_text(json.dumps({**old, "recipe": recipe, "figures": figures}))
+        return Table.read(path)
+
+    rows = {"lr=0.1.bleu": [1.0], "b.bleu": [2.0], "lr=0.1.bleu_p": 0.5}
+    table = read(best="b", bleu=[2.0], bleu_cased=[2.0], **rows)
+    assert table.rows == {"lr=0.1": {"bleu": [1.0], "bleu_p": 0.5}, "b": {"bleu": [2.0]}}
+    assert (table.best, table["bleu_cased"], table["lr=0.1.bleu"]) == ("b", [2.0], [1.0])
+    assert (table.notes, table.about) == ("n", {"commit": "c"})
+    assert read("one", loss=[0.5], val_loss=[0.5]).rows == {"one": {"loss": [0.5]}}
+    assert read("a b", tests=3, groups={"core": {"tests": 3}}).rows == {
+        "x": {"tests": 3},
+        "groups": {"core": {"tests": 3}},
+    }
+    bench = read(scale="full", train=[{"case": "GPT", "ratio": 0.5}], left_out={"jax": "missing"})
+    assert bench.rows == {"train: GPT": {"case": "GPT", "ratio": 0.5}}
+    assert (bench.peers, bench.recipe) == ({"jax": {"left_out": "missing"}}, "scale full")
+    path.write_text("{}")
+    with raises("not-a-result-file"):
+        Table.read(path)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    table = compared()
+    again = Table.read(table.write(tmp_path))
+    assert (again.rows, again.best, again.seeds) == (table.rows, "best_one", [])
+    assert Table.read(again.write(tmp_path / "copy")) == again, "provenance is kept"
+    with pytest.raises(KeyError):
+        again["best_one.nothing"]
+    assert again["other.bleu"] == [30.0, 31.0]
+    assert again["bleu"] == [40.0, 42.0]
