@@ -193,9 +193,6 @@ class Table:
     def to_latex(self, columns: Sequence[Column] = ()) -> str:
         return text_table.latex(self.cells(columns))
 
-    def to_text(self, columns: Sequence[Column] = ()) -> str:
-        return text_table.terminal(self.cells(columns))
-
     def to_csv(self, columns: Sequence[Column] = ()) -> str:
         return text_table.csv_text(self.csv_lines(columns))
 
