@@ -678,7 +678,7 @@ def write_compared(one: Experiment) -> Path:
         for metric, kept in unit["values"]["sums"].items():
             sums = table.sums.setdefault(unit["row"], {})
             sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
-    measures = recipes.task(recipes.recipe(one.jobs[0].recipe)).measures
+    measures = recipes.recipe(one.jobs[0].recipe).kind.measures
     metric = next(
         name
         for name in reversed(measures)

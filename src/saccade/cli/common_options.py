@@ -85,6 +85,8 @@ Tokenize = Annotated[str | None, typer.Option("--tokenize", help=TOKENIZE)]
 Result = Annotated[
     str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")
 ]
+SEEDS = "How many seeds of each training, counted from the recipe's own."
+Seeds = Annotated[int, typer.Option("--seeds", help=SEEDS, min=1, max=100)]
 JOBS = "How many trainings run side by side, each in a process of its own."
 Jobs = Annotated[int, typer.Option("--jobs", help=JOBS, min=1, max=256)]
 WAYS = ("here", "ray")

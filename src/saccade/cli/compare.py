@@ -16,6 +16,7 @@ from .common_options import (
     On,
     Peers,
     Result,
+    Seeds,
     TaskBeam,
     TaskPenalty,
     Tokenize,
@@ -40,12 +41,7 @@ def compare(
         ),
     ],
     vary: Vary = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100
-        ),
-    ] = 1,
+    seeds: Seeds = 1,
     data: Annotated[
         str,
         typer.Option(
@@ -89,7 +85,6 @@ def compare(
         saccade compare phrasebook-bahdanau --vary model.score=dot,bilinear,additive --vary model.dim=64,128
         saccade compare phrasebook-transformer --vary "model.mask=full,{name: window, left: 3}" --seeds 2 --ensemble
     """
-    from ..config import recipes as config
     from ..experiments import comparison
     from ..experiments.results import check_table_path
     from .progress import JobBoard
@@ -115,7 +110,7 @@ def compare(
         table = comparison.compare(recipes, numbers, out_folder, board, data, options, jobs, on)
     if ensemble:
         comparison.add_ensemble(table, first.device, data, options)
-    report_comparison(table, config.task(first).measures, judged_on, out_folder, picture, json_)
+    report_comparison(table, first.kind.measures, judged_on, out_folder, picture, json_)
     if table_file is not None:
         table.save(table_file, () if table_file.suffix.lower() == ".csv" else table.telling())
         note(f"{table_file}: the comparison as a table")

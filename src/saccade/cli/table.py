@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import SaccadeError
-from .common_options import WAYS, Jobs, Json, On, Result
+from .common_options import WAYS, Jobs, Json, On, Result, Seeds
 from .completion import TABLES, row_names, table_names
 from .shared import check_name, check_result, err, list_names, note, report
 
@@ -33,9 +33,7 @@ def table(
         typer.Argument(metavar="[ROW]…", help="Rows, as --only.", autocompletion=row_names),
     ] = None,
     scale: Annotated[str, typer.Option("--scale", help=SCALE)] = "tiny",
-    seeds: Annotated[
-        int, typer.Option("--seeds", help="How many seeds of each training.", min=1, max=100)
-    ] = 1,
+    seeds: Seeds = 1,
     only: Annotated[
         list[str] | None, typer.Option("--only", help=ONLY, autocompletion=row_names)
     ] = None,

@@ -24,6 +24,7 @@ from ..config.automatic import adopt
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..recipe import LIMITS
+from ..settings import AUTO
 from ..system.system import System, load, prepared, read_config
 from ..training.checkpoints import Progress, RunFolder
 from ..training.cost import summary
@@ -214,7 +215,8 @@ def announce(planned: Sequence[RunJob], threads: int, jobs: int, board: Board) -
         for job in planned
         if not ((ended := RunFolder(job.folder, {}).progress()) and ended.done)
     ]
-    if len(todo) > 1 and all(job.recipe["training"]["updates"] and not job.after for job in todo):
+    known = [isinstance(job.recipe["training"]["updates"], int) for job in todo]
+    if len(todo) > 1 and all(known) and not any(job.after for job in todo):
         # a training says itself what is wrong with it
         with suppress(SaccadeError):
             expected = forecast(todo, threads or torch.get_num_threads())
@@ -352,7 +354,7 @@ def add_ensemble(table: Comparison, device: str, data: str = "", options: Option
 def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     """Raises, before any training, where the models will not make an ensemble."""
     (first, recipe), *others = recipes.items()
-    api.check_ensembled(config.task(recipe), recipe.task)
+    api.check_ensembled(recipe.kind, recipe.task)
     if len(recipes) * len(seeds) < 2:
         raise SaccadeError("an ensemble of one model; give several recipes or seeds")
     if ENSEMBLE in recipes:
@@ -406,14 +408,14 @@ def check(
     if len({recipe.task for recipe in recipes.values()}) > 1:
         raise SaccadeError("these recipes have different tasks; compare recipes of one task")
     for name, recipe in recipes.items():
-        if not any(getattr(recipe.training, limit) for limit in LIMITS):
+        if all(getattr(recipe.training, limit) in (None, AUTO) for limit in LIMITS):
             raise SaccadeError(
                 f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
             )
         config.recipes_before(recipe)
         api.check_options(recipe, options)
         if data or recipe.data.test:
-            config.task(recipe).read(recipe, data or recipe.data.test)
+            recipe.kind.read(recipe, data or recipe.data.test)
 
 
 @dataclass(frozen=True)

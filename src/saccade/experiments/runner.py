@@ -22,6 +22,7 @@ from .. import api
 from ..config import recipes
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
+from ..settings import AUTO
 from ..system.system import System, build, model_folder, prepared
 from ..training.checkpoints import Progress
 from ..training.cost import summary
@@ -94,7 +95,7 @@ def recipe_of(job: Job, threads: int) -> Recipe:
     """The recipe of a job that trains, with so many threads (0: its own); one that follows another starts from its model."""
     start = {"start_from": str(job.after[0].folder)} if job.after else {}
     own = job.recipe["training"]
-    training = {**own, "threads": threads or own.get("threads", 0), **best_rate(job)}
+    training = {**own, "threads": threads or own.get("threads", AUTO), **best_rate(job)}
     return recipes.recipe({**job.recipe, **start, "seed": job.seed, "training": training})
 
 

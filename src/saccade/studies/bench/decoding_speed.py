@@ -21,18 +21,15 @@ from typing import Any
 from ...errors import SaccadeError
 
 SOURCE, TARGET, VOCAB = 24, 32, 8000
-CASES = {
-    "batch 1 greedy": (1, 1),
-    "batch 1 beam 5": (1, 5),
-    "batch 32 greedy": (32, 1),
-    "batch 32 beam 5": (32, 5),
-}
-GPU_CASES = {
-    "batch 1 greedy": (1, 1),
-    "batch 64 greedy": (64, 1),
-    "batch 64 beam 5": (64, 5),
-    "batch 512 greedy": (512, 1),
-}
+# rows of a batch and width of the beam
+SIZES, GPU_SIZES = ((1, 1), (1, 5), (32, 1), (32, 5)), ((1, 1), (64, 1), (64, 5), (512, 1))
+CASES, GPU_CASES = (
+    {
+        f"batch {rows} {f'beam {beam}' if beam > 1 else 'greedy'}": (rows, beam)
+        for rows, beam in sizes
+    }
+    for sizes in (SIZES, GPU_SIZES)
+)
 BASE: dict[str, Any] = {
     "family": "transformer-base",
     "dim": 512,

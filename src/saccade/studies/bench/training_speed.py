@@ -39,7 +39,7 @@ RECIPE = {"full": "multi30k-de-en", "tiny": "phrasebook-transformer"}
 SMALLER = {
     "full": [],
     "tiny": [
-        "data.phrasebook.train=300",
+        "data.options.train=300",
         "training.tokens=512",
         "model.dim=64",
         "model.hidden=128",
@@ -242,14 +242,8 @@ def real(scale: str) -> Case | None:
     batches = [work.batch(plan) for plan in work.epoch(0)[: 100 if scale == "full" else 6]]
     model, vocab = system.recipe.model, len(system.task.target)
     ours = lambda: Builder(model).make(Seq2Seq, len(system.task.source), vocab)
-    sizes = (
-        max(vocab, len(system.task.source)),
-        model["dim"],
-        model["hidden"],
-        model["depth"],
-        model["heads"],
-        model["dropout"],
-    )
+    names = ("dim", "hidden", "depth", "heads", "dropout")
+    sizes = (max(vocab, len(system.task.source)), *(model[name] for name in names))
     kinds: dict[str, Any] = {
         "nn.Transformer": peers.TorchTranslator,
         "transformers": peers.HuggingFaceTranslator,
