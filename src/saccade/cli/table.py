@@ -60,7 +60,11 @@ def table(
     """
     if name is None:
         return list_names("table", table_names(""), json_)
-    check_words(name, scale, on, result)
+    # before anything large is imported or written
+    check_result(result)
+    check_name("table", name, TABLES)
+    check_name("scale", scale, ("tiny", "small"))
+    check_name("way to run", on, WAYS)
     with err.status("starting …"):
         from ..experiments.study import claim, open_jobs
         from ..studies.tables import STUDIES
@@ -75,18 +79,18 @@ def table(
     made, files = produce(study, planned, todo, jobs, on)
     if result is not None:
         made.record(result, seeds)
-    agreements = made.correlations
     facts = {
         "out": str(out),
         "rows": len(made.rows),
         "files": files,
-        "rank_correlations": {key: asdict(found) for key, found in agreements.items()},
+        "rank_correlations": {key: asdict(found) for key, found in made.correlations.items()},
         "failed": dict(made.failed),
     }
-    lines = [
-        f"rank correlation with the paper, {key}: {found}" for key, found in agreements.items()
-    ]
-    report(json_, facts, "\n".join([*lines, f"{out}: {len(made.rows)} rows in {', '.join(files)}"]))
+    agreements = (
+        f"rank correlation with the paper, {key}: {found}\n"
+        for key, found in made.correlations.items()
+    )
+    report(json_, facts, f"{''.join(agreements)}{out}: {len(made.rows)} rows in {', '.join(files)}")
     if made.failed:
         first = next(iter(made.failed.items()))
         raise SaccadeError(
@@ -98,7 +102,7 @@ def produce(
     study: Study, planned: list[Job], todo: list[Job], jobs: int, on: str
 ) -> tuple[StudyTable, list[str]]:
     """Runs what is to do and writes the table, also one that was stopped; what it has, and its files."""
-    from ..experiments.forecast import forecast
+    from ..experiments.forecast import whole
     from ..experiments.runner import Queue, run
     from ..experiments.study_table import collect, write
     from .progress import JobBoard
@@ -106,9 +110,8 @@ def produce(
     with JobBoard("table", len(planned), len(planned) - len(todo), notes=False) as board:
         if todo:
             with err.status("measuring what they will take …"):
-                expected = forecast(planned, study.threads(jobs))
-            seconds, operations = map(sum, zip(*expected.values(), strict=True))
-            board.expect(len(todo), seconds, operations, jobs)
+                expected = whole(planned, study.threads(jobs))
+            board.expect(len(todo), *expected, jobs)
         queue = Queue(todo, board)
         try:
             run(queue, jobs, study.threads(jobs), on)
@@ -116,14 +119,6 @@ def produce(
             made = collect(study, planned, queue.failed)
             files = write(made, jobs)
     return made, files
-
-
-def check_words(name: str, scale: str, on: str, result: str | None) -> None:
-    """Raises at a wrong word before anything large is imported or written."""
-    check_result(result)
-    check_name("table", name, TABLES)
-    check_name("scale", scale, ("tiny", "small"))
-    check_name("way to run", on, WAYS)
 
 
 def announce(study: Study, planned: list[Job], todo: list[Job]) -> None:

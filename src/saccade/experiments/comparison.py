@@ -31,7 +31,7 @@ from ..training.cost import summary
 from ..training.logs import digits_of, format_metric
 from ..training.loop import Watcher
 from ..training.work import Work
-from .forecast import forecast
+from .forecast import whole
 from .results import Column, Table
 from .runner import Board, Context, Queue, recipe_of, run
 from .significance import LEVEL, Difference, Score, Sums, measure_difference
@@ -219,9 +219,7 @@ def announce(planned: Sequence[RunJob], threads: int, jobs: int, board: Board) -
     if len(todo) > 1 and all(known) and not any(job.after for job in todo):
         # a training says itself what is wrong with it
         with suppress(SaccadeError):
-            expected = forecast(todo, threads or torch.get_num_threads())
-            seconds, operations = map(sum, zip(*expected.values(), strict=True))
-            board.expect(len(todo), seconds, operations, jobs)
+            board.expect(len(todo), *whole(todo, threads or torch.get_num_threads()), jobs)
 
 
 def measure_run(job: Job, context: Context) -> Values:

@@ -49,28 +49,28 @@ class Check:
         return asdict(self)
 
 
-def folders() -> list[Path]:
-    """Where results are recorded: here, and in the checkout that saccade was installed from."""
-    return [*dict.fromkeys(path.resolve() for path in (FOLDER, CHECKOUT / FOLDER))]
+def known() -> dict[str, Path]:
+    """The results that are recorded here, or else in the checkout that saccade was installed from."""
+    return {
+        path.stem: path for folder in (CHECKOUT / FOLDER, FOLDER) for path in folder.glob("*.json")
+    }
 
 
 def find(name: str) -> Table:
     """The result of a name or a path."""
     if name.endswith(".json"):
         return Table.read(name)
-    known = {path.stem: path for folder in folders() for path in folder.glob("*.json")}
-    if name not in known:
+    if (path := known().get(name)) is None:
         raise SaccadeError(
-            f"no result named '{name}'{did_you_mean(name, known)}", code="unknown-result"
+            f"no result named '{name}'{did_you_mean(name, known())}", code="unknown-result"
         )
-    return Table.read(known[name])
+    return Table.read(path)
 
 
 def listing() -> list[list[str]]:
     """Each result with how long its trainings took, where that is known, and its command."""
     lines = [["result", "took", "command"]]
-    known = {path.stem: path for folder in folders() for path in folder.glob("*.json")}
-    for _, path in sorted(known.items()):
+    for _, path in sorted(known().items()):
         table = Table.read(path)
         seconds = [
             value

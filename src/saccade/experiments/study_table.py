@@ -19,7 +19,7 @@ from .study import RESULTS, SWEEP, Column, Job, Study
 
 FEWEST = 5  # rows, of which an order can be compared
 WEAK = 0.5  # a rank correlation below it says little
-SAID = {True: "yes", False: "no"}
+SAID: dict[bool | None, str] = {True: "yes", False: "no"}
 
 
 @dataclass
@@ -97,26 +97,25 @@ class StudyTable(Table):
     def title(self, row: str) -> str:
         return self.study.rows().get(row, row)
 
+    def beside(self, row: str, absent: str) -> list[Any]:
+        """Whether a row is below its control (where any has one), and the paper's own columns."""
+        below = [SAID.get(self.below_control.get(row), absent)] * bool(self.below_control)
+        return [*below, *(self.study.in_paper(row).get(key, absent) for key in self.in_paper())]
+
     def cells(self, columns: Sequence[AnyColumn] = ()) -> list[list[str]]:
-        """Besides, whether a row is below its control, and the paper's own columns."""
         (_, *heads), *lines = super().cells(columns)
-        paper, below = self.in_paper(), self.below_control
-        rows = [["", *heads, *["below its control"] * bool(below), *paper.values()]]
+        below = ["below its control"] * bool(self.below_control)
+        rows = [["", *heads, *below, *self.in_paper().values()]]
         for row, (_, *ours) in zip(self.rows, lines, strict=True):
-            own = [SAID[below[row]] if row in below else MISSING] * bool(below)
-            theirs = [number(self.study.in_paper(row).get(key)) for key in paper]
-            rows.append([self.title(row), *ours, *own, *theirs])
+            rows.append([self.title(row), *ours, *map(number, self.beside(row, MISSING))])
         return rows
 
     def csv_lines(self, columns: Sequence[AnyColumn] = ()) -> list[list[Any]]:
         (_, *heads), *lines = super().csv_lines(columns)
-        paper, below = self.in_paper(), self.below_control
-        own = ["below_control"] * bool(below)
-        rows = [["row", "title", *heads, *(f"paper_{key}" for key in paper), *own]]
+        below = ["below_control"] * bool(self.below_control)
+        rows = [["row", "title", *heads, *below, *(f"paper_{key}" for key in self.in_paper())]]
         for row, (_, *ours) in zip(self.rows, lines, strict=True):
-            theirs = [self.study.in_paper(row).get(key, "") for key in paper]
-            mine = [SAID[below[row]] if row in below else ""] * bool(below)
-            rows.append([row, self.title(row), *ours, *theirs, *mine])
+            rows.append([row, self.title(row), *ours, *self.beside(row, "")])
         return rows
 
     def record(self, name: str, seeds: int) -> None:

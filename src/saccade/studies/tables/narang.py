@@ -102,16 +102,8 @@ class Modifications(Study):
         return [job for seed in range(count) for job in self.stages(row, seed)]
 
     def closing(self, jobs: Sequence[Job]) -> list[Job]:
-        return [
-            control(
-                {
-                    **self.recipe("loss"),
-                    "model": self.model(BASELINE),
-                    "training": self.training("loss"),
-                },
-                self.out,
-            )
-        ]
+        how = {"model": self.model(BASELINE), "training": self.training("loss")}
+        return [control({**self.recipe("loss"), **how}, self.out)]
 
     def stages(self, row: str, seed: int) -> list[Job]:
         def job(stage: str) -> Job:
