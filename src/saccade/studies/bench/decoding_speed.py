@@ -30,14 +30,8 @@ CASES, GPU_CASES = (
     }
     for sizes in (SIZES, GPU_SIZES)
 )
-BASE: dict[str, Any] = {
-    "family": "transformer-base",
-    "dim": 512,
-    "hidden": 2048,
-    "depth": 6,
-    "heads": 8,
-    "dropout": 0.0,
-}
+WIDTHS = {"dim": 512, "hidden": 2048, "depth": 6, "heads": 8}
+BASE: dict[str, Any] = {"family": "transformer-base", **WIDTHS, "dropout": 0.0}
 # for a trial of the programs themselves
 SHORT: dict[str, Any] = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}
 SLOWER = 2.5  # a setting that takes so many times as long in a trial as the best one of its engine is not asked again
@@ -230,6 +224,7 @@ def process(
     name: str, kind: str, device: str, threads: int, more: dict[str, str], small: bool
 ) -> Iterator[Callable[..., Any]]:
     """A running engine, as a function of batch, beam and repeats."""
+    size = ["small"] if small else []
     words = [
         sys.executable,
         "-m",
@@ -238,7 +233,7 @@ def process(
         kind,
         device,
         str(threads),
-        *(["small"] if small else []),
+        *size,
     ]
     run = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

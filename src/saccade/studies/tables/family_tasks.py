@@ -177,17 +177,12 @@ class Entailment(Claim):
         if row == "masked":
             return [self.pretraining(seed) for seed in range(seeds)]
         name, _, size = row.rpartition("-")
+        updates = self.updates[self.scale][1]
         labeled: Values = {
             "task": "classification",
             "data": self.texts((self.few if size == "few" else self.many)[self.scale]),
             "model": ENCODERS["rnn" if name == "rnn" else "transformer"],
-            "training": training(
-                self.scale,
-                self.updates[self.scale][1],
-                TOKENS,
-                learning_rate=RATE,
-                watch="accuracy",
-            ),
+            "training": training(self.scale, updates, TOKENS, learning_rate=RATE, watch="accuracy"),
         }
         found = list[Job]()
         for seed in range(seeds):

@@ -62,11 +62,8 @@ class Positions(Study):
             "model": model,
             "training": training(self.scale, updates, 1024 if self.scale == "tiny" else 8192),
         }
-        asked = {
-            "settings": {**SIZES[self.scale], **self.settings()[row]},
-            "length": length,
-            "updates": updates,
-        }
+        settings = {**SIZES[self.scale], **self.settings()[row]}
+        asked = {"settings": settings, "length": length, "updates": updates}
         return [
             job
             for seed in range(seeds)

@@ -11,9 +11,17 @@ from typing import Any
 import torch
 
 from ... import api
-from ...config import index
 from ...experiments.runner import Context, recipe_of, train
-from ...experiments.study import COSTS, Column, Job, Study, Values, load_yaml, training
+from ...experiments.study import (
+    COSTS,
+    Column,
+    Job,
+    Study,
+    Values,
+    load_yaml,
+    training,
+    why_generated,
+)
 from ...models.builder import Builder, NoInit
 from ...models.protocols import Seq2Seq
 from .lecture_claims import SENTENCES, WORDS
@@ -161,22 +169,9 @@ class Translation(Study):
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
         read = {way: load_yaml(f"multi30k-{way}")["data"] for way in WAYS}
-        missing = sorted(
-            {
-                need
-                for data in read.values()
-                for need in index.needs({"data": data})
-                if need != "nothing"
-            }
-        )
-        if self.scale != "tiny" and not missing:
+        if not (why := why_generated(self.scale, read)):
             return read, "Multi30k"
         pairs = {split: f"phrasebook:{split}" for split in SENTENCES}
-        why = (
-            "as at every table of scale tiny"
-            if self.scale == "tiny"
-            else f"since the real ones are missing ({', '.join(missing)})"
-        )
         made = {
             way: {**pairs, "options": {**SENTENCES, "to": way.partition("-")[2]}} for way in WAYS
         }
@@ -207,15 +202,8 @@ class Translation(Study):
                 if not isinstance(value, int) or isinstance(value, bool)
             }
             depth = {"depth": 2} if "depth" in PAPERS[row] else {}
-            return {
-                "family": row,
-                **known,
-                "dim": 64,
-                "hidden": 64,
-                **depth,
-                "dropout": 0.0,
-                **TINY.get(row, {}),
-            }
+            sizes = {"dim": 64, "hidden": 64, **depth, "dropout": 0.0, **TINY.get(row, {})}
+            return {"family": row, **known, **sizes}
         halved = {name: half(name, value) for name, value in PAPERS[row].items()}
         return {"family": row, **halved, "dropout": 0.3, **(EXPERTS if row == "moe-lstm" else {})}
 
@@ -244,17 +232,10 @@ class Translation(Study):
         started = self.jobs(of, seeds) if row == REWARD else []
         before = {(job.stage, job.seed): (job,) for job in started}
         return [
-            Job(
-                row,
-                way,
-                seed,
-                train_and_copy,
-                {"data": self.data[way], **settings},
-                self.out,
-                before.get((way, seed), ()),
-            )
+            Job(row, way, seed, train_and_copy, {"data": self.data[way], **settings}, self.out, of)
             for way in self.ways
             for seed in range(seeds)
+            for of in (before.get((way, seed), ()),)
         ]
 
     def plan(self, only: Sequence[str], seeds: int) -> list[Job]:
