@@ -12,7 +12,7 @@ import argparse
 
 from saccade.experiments.pass_costs import exponent
 from saccade.experiments.results import Table
-from saccade.teaching.draw.cost_curves import PATHS, measure
+from saccade.teaching.draw.cost_curves import PATH_LENGTHS, measure
 
 FORMS = ("full", "window", "convolution", "lstm", "big-bird", "linear", "performer", "linformer")
 
@@ -35,7 +35,7 @@ def main() -> None:
                 if len(values) > 1 and what != "memory":
                     table.add(form, f"exponent_{what}", exponent(values, set(values)))
                 if what in ("path", "steps") and values:
-                    table.add(form, f"{what}_{max(PATHS)}", float(values[max(values)]))
+                    table.add(form, f"{what}_{max(PATH_LENGTHS)}", float(values[max(values)]))
     print(f"written: {table.write()}")
 
 
