@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -134,7 +135,7 @@ class Task:
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
         """A model for a task that has learned nothing yet, from which the settings it uses are known."""
-        tiny = Vocabulary.train(["a"], "words").to_json()
+        tiny = tiny_vocabulary()
         return cls.restore(
             recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}
         ).build(builder)
@@ -419,6 +420,12 @@ def with_separator(body: Encoder, text: Vocabulary) -> tuple[Encoder, int | None
         return ids[0] if len(ids) == 1 and (sketched or ids[0] != text.unk) else None
 
     return body, body.separate(number)
+
+
+@cache
+def tiny_vocabulary() -> dict[str, Any]:
+    """A vocabulary that has learned nothing, as JSON values."""
+    return Vocabulary.train(["a"], "words").to_json()
 
 
 def learn_vocabulary(
