@@ -34,6 +34,7 @@ from . import (
     info,
     lecture,
     list_,
+    predict,
     reconstruct,
     report,
     runs,
@@ -52,6 +53,7 @@ from .shared import rank, visible
 GROUPS = {
     "Train": (demo.demo, train.train, consolidate.consolidate, average.average, runs.runs),
     "Use": (
+        predict.predict,
         translate.translate,
         generate.generate,
         tag.tag,
@@ -89,7 +91,7 @@ COMMANDS = {
 HABITS = {
     "evaluate": "eval val validate validation test score metrics",
     "train": "fit finetune fine-tune resume learn",
-    "translate, tag, classify, generate, caption or answer": "predict infer inference run use",
+    "predict": "infer inference run use output",
     "show": "attention visualize view look inspect attend",
     "draw": "plot figure",
     "compare": "sweep tune grid search ablate",

@@ -1,10 +1,11 @@
 """Options and arguments that several commands have."""
 
+import inspect
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -60,7 +61,6 @@ TaskBeam = Annotated[
 ]
 CUT = "Cut an output after so many tokens. [default: as long as in the training data, or twice the source + 10]"
 PENALTY = "Outputs of a beam are ranked by log-probability / length^this."
-LengthPenalty = Annotated[float, typer.Option("--length-penalty", help=PENALTY)]
 TaskPenalty = Annotated[
     float | None, typer.Option("--length-penalty", help=f"{PENALTY} [default: 1]")
 ]
@@ -70,7 +70,6 @@ TopP = Annotated[
     float | None,
     typer.Option("--top-p", help="Sample from the smallest set with this probability."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="The seed of sampling.")]
 Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sentence length.")]
 CONTROLS = "Also score controls, such as the nearest training pair (text to text)."
 Controls = Annotated[bool, flag("--controls", CONTROLS)]
@@ -92,3 +91,92 @@ Vary = Annotated[
     list[str] | None,
     typer.Option("--vary", metavar="KEY=VALUE,VALUE", help=VARY, autocompletion=settings),
 ]
+
+# --- options that commands take by name, see `takes`
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[INPUT]...",
+        help="Texts, images or folders of images; or an image and questions. [default: stdin]",
+    ),
+]
+NOISE = "How much noise to add to pictures (pixels are 0 to 1). [default: as in training]"
+ON = "here, or ray: the cluster of RAY_ADDRESS, or one started here (extra `cluster`)."
+OUT = "Write answers to a new .csv, .tsv, .jsonl or .txt file; texts continue after a stop."
+OPTIONS: dict[str, tuple[Any, Any]] = {
+    "beam": (TaskBeam, None),
+    "length_penalty": (TaskPenalty, None),
+    "length_rule": (
+        Annotated[
+            str | None,
+            typer.Option(help="Count length as `power`, or `gnmt` for (5 + length) / 6."),
+        ],
+        None,
+    ),
+    "coverage_penalty": (
+        Annotated[
+            float | None,
+            typer.Option(help="Rank outputs lower that left out source words (Wu et al. 2016)."),
+        ],
+        None,
+    ),
+    "max_length": (MaxLength, None),
+    "temperature": (
+        Annotated[
+            float | None,
+            typer.Option(
+                help="Sample: above 1 is bolder, below it is safer, 0 takes the likeliest."
+            ),
+        ],
+        None,
+    ),
+    "top_k": (TopK, None),
+    "top_p": (TopP, None),
+    "seed": (Annotated[int | None, typer.Option(help="Set the seed of sampling.")], None),
+    "limit": (
+        Annotated[
+            int | None, typer.Option(help="Continue a text by so many tokens. [default: 200]")
+        ],
+        None,
+    ),
+    "noise": (Annotated[float | None, typer.Option(help=NOISE, min=0, max=10)], None),
+    "input_file": (Input, None),
+    "out_file": (Annotated[Path | None, typer.Option("--out", help=OUT)], None),
+    "on": (Annotated[str, typer.Option(help=ON)], "here"),
+    "jobs": (
+        Annotated[int, typer.Option(help="With --on ray: parts at a time.", min=1, max=10_000)],
+        2,
+    ),
+    "others": (With, None),
+    "device": (Device, "auto"),
+    "precision": (Precision, "float32"),
+    "json_": (Json, False),
+}
+SEARCH = ("beam", "length_penalty", "length_rule", "coverage_penalty", "max_length")
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
+FILES = ("input_file", "out_file", "on", "jobs")
+RUNNING = ("others", "device", "precision", "json_")
+Made = TypeVar("Made", bound=Callable[..., object])
+
+
+def takes(*names: str) -> Callable[[Made], Made]:
+    """Gives a command the options of these names, instead of its `**how`."""
+
+    def wrap(command: Made) -> Made:
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        added = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=OPTIONS[name][1],
+                annotation=OPTIONS[name][0],
+            )
+            for name in names
+        ]
+        command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        command.__annotations__ |= {one.name: one.annotation for one in added}
+        return command
+
+    return wrap

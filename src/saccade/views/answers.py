@@ -35,6 +35,18 @@ class Result:
         found = self.facts()
         return {name: plain(found[name]) for name in names or found}
 
+    def row(self, given: str) -> dict[str, Any]:
+        """The result as a JSON line, with the text or the name of the input."""
+        return {"text": given, **self.to_dict()}
+
+    def line(self, given: str) -> str:
+        """The result as one line among those of other inputs."""
+        return f"{self}\t{given}"
+
+    def detail(self) -> str:
+        """The result by itself, with what else was likely."""
+        return str(self)
+
     def facts(self) -> dict[str, Any]:
         """The fields of the result, which are compared."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.compare}  # type: ignore[arg-type]
@@ -69,6 +81,13 @@ class Result:
         return f"{type(self).__name__}({shorten(str(self), 80)!r})"
 
 
+def likeliest(answer: str, probabilities: dict[str, float]) -> str:
+    """An answer with the probabilities of the likeliest ones."""
+    best = sorted(probabilities.items(), key=lambda pair: -pair[1])[:5]
+    several = [f"{name} {100 * chance:.1f} %" for name, chance in best]
+    return f"{answer}   ({'  '.join(several) if len(several) > 1 else f'{100 * best[0][1]:.1f} %'})"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Seen(Result):
     """The label of a picture, the probability of each label, and how much each position of the encoder's grid counted (rows × columns)."""
@@ -78,6 +97,15 @@ class Seen(Result):
     name: str
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
+
+    def row(self, given: str) -> dict[str, Any]:
+        # equal weights are a mean of positions, not attention
+        attends = float(self.weights.max()) > float(self.weights.min())
+        names = ("label", "probabilities", *["weights"] * attends)
+        return {"image": given, **self.to_dict(*names)}
+
+    def detail(self) -> str:
+        return likeliest(self.label, self.probabilities)
 
     def __str__(self) -> str:
         return self.label
@@ -96,6 +124,13 @@ class Caption(Result):
     weights: Numbers | None
     name: str
     look: MakeDocument | None = field(default=None, compare=False)
+
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict("log_prob", "finished", "alternatives")
+        return {"image": given, "caption": self.text, **facts}
+
+    def line(self, given: str) -> str:
+        return f"{' '.join(given.split())}\t{self.text}"
 
     def __str__(self) -> str:
         return self.text
@@ -120,6 +155,13 @@ class Answered(Result):
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
 
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict()
+        return {"image": facts.pop("name"), **facts, "weights": self.weights.round(4).tolist()}
+
+    def detail(self) -> str:
+        return likeliest(self.answer, self.probabilities)
+
     def __str__(self) -> str:
         return self.answer
 
@@ -142,6 +184,15 @@ class Reconstructed(Result):
     before: Pixels
     noisy: Pixels | None
     after: Pixels
+
+    def row(self, given: str) -> dict[str, Any]:
+        return {"image": given, **self.to_dict("error", "psnr")}
+
+    def line(self, given: str) -> str:
+        return f"PSNR {self.psnr:.1f} dB\t{given}"
+
+    def detail(self) -> str:
+        return self.line(self.name)
 
     def facts(self) -> dict[str, Any]:
         return {"name": self.name, "error": self.error, "psnr": self.psnr}
@@ -175,6 +226,13 @@ class Translated(Result):
     copied: tuple[tuple[int, int], ...] = ()
     look: MakeDocument | None = field(default=None, compare=False)
 
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict("log_prob", "finished")
+        return {"source": given, "translation": self.text, **facts}
+
+    def line(self, given: str) -> str:
+        return self.text
+
     def __str__(self) -> str:
         return self.text
 
@@ -194,6 +252,13 @@ class Classified(Result):
     pieces: list[str]
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
+
+    def row(self, given: str) -> dict[str, Any]:
+        weights = [list(pair) for pair in zip(self.pieces, self.weights.tolist(), strict=True)]
+        return {"text": given, **self.to_dict("label", "probabilities"), "weights": weights}
+
+    def detail(self) -> str:
+        return likeliest(self.label, self.probabilities)
 
     def __str__(self) -> str:
         return self.label
@@ -237,6 +302,9 @@ class Tagged(list[str], Result):
             "labels": self.labels,
             "probabilities": self.probabilities,
         }
+
+    def row(self, given: str) -> dict[str, Any]:
+        return {"words": self.words, "tags": list(self)}
 
     def __str__(self) -> str:
         return " ".join(f"{word}/{tag}" for word, tag in self.pairs)
@@ -300,6 +368,12 @@ class Generated(Iterator[str]):
         return "".join(self._seen)
 
     text = property(__str__)
+
+    def row(self, given: str) -> dict[str, Any]:
+        return self.to_dict()
+
+    def line(self, given: str) -> str:
+        return f"{given}{self}"
 
     def to_dict(self) -> dict[str, str]:
         """The prompt and all of the text."""
