@@ -106,7 +106,7 @@ def test_a_sentence_to_tag_may_be_a_text_words_or_a_sentence(models: dict[str, S
         ("tagging", lambda m: m.tag(["cat", []]), "sentence 2 has no words"),
         ("tagging", lambda m: m.translate("the cat"), 'a tagging model cannot translate; use m.tag("your sentence")'),
         ("language-modelling", lambda m: m.generate(["a", "b"]), "expected one text to continue, got list; write m.generate("),
-        ("language-modelling", lambda m: m.generate(temprature=2), "sampling has no option 'temprature'; did you mean 'temperature'?"),
+        ("language-modelling", lambda m: m.generate(temprature=2), "language-modelling has no option 'temprature'; did you mean 'temperature'?"),
         ("language-modelling", lambda m: m.generate(sample={"temp": 2}), "sampling has no option 'temp'"),
         ("language-modelling", lambda m: m.generate(sample={"top_k": 2}, seed=1), "seed and sample were both given; leave sample out"),
         ("language-modelling", lambda m: m.generate("the", limit=0), "a limit of 0 tokens"),

@@ -1,6 +1,5 @@
 """What may be asked for: one dataclass per route, from which requests are checked and /openapi.json is made."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, make_dataclass
 from typing import Any
 
@@ -282,21 +281,15 @@ class Verb:
 def message(verb: str, options: dict[str, Option]) -> type:
     """What a route is asked: the message that is written here, or a text; and the further options of its tasks."""
     base = OWN.get(verb, Tag)
-    known = {one.name for one in fields(base)}
-    more = [
-        (
-            name,
-            one.kind | None,
-            given(one.text, None, least=one.least, most=LIMITED.get(name, one.most)),
-        )
-        for name, one in options.items()
-        if name not in known and one.kind is not dict
-    ]
-    if verb in OWN and not more:
-        return base
+    known = {"sample", *(one.name for one in fields(base))}
+    more = []
+    for name, one in options.items():
+        if name not in known:
+            about = given(one.text, None, least=one.least, most=LIMITED.get(name, one.most))
+            more.append((name, one.kind | None, about))
     made = make_dataclass(verb.title(), more, bases=(base,), frozen=True)
     made.__doc__ = base.__doc__ if verb in OWN else f"{verb.title()} texts."
-    return made
+    return made if more or verb not in OWN else base
 
 
 def verbs() -> dict[str, Verb]:
@@ -312,16 +305,11 @@ def verbs() -> dict[str, Verb]:
     return {**found, "look": Verb(LookAt)}
 
 
-def options_of(asked: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The options of a prediction that a request gave; one that its task lacks is there too, to be refused."""
-    about = {"text", "image", "question", "prompt", "model", "look", "stream", *names}
-    given = {name: getattr(asked, name, None) for name in names}
-    foreign = {
-        one.name: getattr(asked, one.name)
-        for one in fields(asked)
-        if one.name not in about and getattr(asked, one.name) != one.default
-    }
-    return {name: value for name, value in (given | foreign).items() if value is not None}
+def options_of(asked: Any) -> dict[str, Any]:
+    """The options of a prediction that a request gave."""
+    about = ("text", "image", "question", "model", "look")
+    found = {one.name: getattr(asked, one.name) for one in fields(asked) if one.name not in about}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 VERBS = verbs()

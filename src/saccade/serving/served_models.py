@@ -158,17 +158,10 @@ class Served:
         output.is_wanted = lambda: not made.cancelled
         return made
 
-    def generate(
-        self, asked: Generate | Completion, prompt: str, limit: int, top_k: int | None = None
-    ) -> Job:
-        task = self.task
-        how = {
-            "temperature": asked.temperature,
-            "top_k": top_k,
-            "top_p": asked.top_p,
-            "seed": asked.seed,
-        }
-        sample, streams = sampling(None, how) or {}, bool(asked.stream)
+    def generate(self, asked: Generate | Completion, prompt: str, limit: int) -> Job:
+        names = ("temperature", "top_k", "top_p", "seed")
+        sample = sampling(None, {name: getattr(asked, name, None) for name in names}) or {}
+        task, streams = self.task, bool(asked.stream)
         if not self.fast:
             made = Job(pieces=task.generate(self.model, prompt, limit, sample), streams=streams)
             made.finish = lambda _: made.spoken

@@ -166,7 +166,7 @@ class Service:
     ) -> list[Any]:
         """The answers to several inputs, each the values of the task's fields."""
         task, ids = served.task, list[Any]([None] * len(given))
-        options = options_of(asked, task.predict_options)
+        options = options_of(asked)
         task.check_predict(options)
         if task.by_token:
             texts = [text for [text] in given]
@@ -236,7 +236,7 @@ class Service:
     async def generate(self, request: Request, served: Served, asked: Generate) -> Response:
         if asked.stream and asked.look is not None:
             raise Refused(422, "'look' is not answered in a stream; leave out one of the two")
-        job = served.generate(asked, asked.prompt, asked.limit, asked.top_k)
+        job = served.generate(asked, asked.prompt, asked.limit)
         if asked.stream:
             return self.streamed(job, self.events(job, asked.limit))
         [pieces] = await self.wait(request, [job])

@@ -19,10 +19,8 @@ from ..config.upgrade import VERSION
 from ..data.conllu import Sentence
 from ..data.image_examples import Picture
 from ..data.pairs import Pair
-from ..decoding import MakeSearch
 from ..errors import SaccadeError, with_article
 from ..files import Writer
-from ..tasks.search_options import sampling
 from ..tasks.task import WrongExample, device_of, items
 from ..views.answers import (
     Aligned,
@@ -39,6 +37,8 @@ from ..views.html_page import small_table
 from ..views.step_answers import Scored, Steps
 from .recipe_data import examples_of, source_of
 
+File = str | Path
+Image = File | Picture
 # What a model of another task cannot do, by the verb that was asked for.
 CANNOT = {
     "classify": "label a text", "tag": "tag words", "generate": "continue a text", "align": "align words",
@@ -116,45 +116,19 @@ class System:
 
     @overload
     def translate(
-        self,
-        texts: str,
-        beam: int = 1,
-        length_penalty: float = 1.0,
-        *,
-        max_length: int | None = None,
-        **how: Any,
+        self, texts: str, beam: int = 1, length_penalty: float = 1.0, **how: Any
     ) -> Translated: ...
     @overload
     def translate(
-        self,
-        texts: Iterable[str],
-        beam: int = 1,
-        length_penalty: float = 1.0,
-        *,
-        max_length: int | None = None,
-        **how: Any,
+        self, texts: Iterable[str], beam: int = 1, length_penalty: float = 1.0, **how: Any
     ) -> list[Translated]: ...
     def translate(
-        self,
-        texts: str | Iterable[str],
-        beam: int = 1,
-        length_penalty: float = 1.0,
-        sample: Mapping[str, Any] | None = None,
-        max_length: int | None = None,
-        length_rule: str = "power",
-        coverage_penalty: float = 0.0,
-        **how: Any,
-    ) -> Translated | list[Translated]:
+        self, texts: Any, beam: int = 1, length_penalty: float = 1.0, sample: Any = None, **how: Any
+    ) -> Any:
         """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
         one of `max_length` tokens is cut there. `length_rule` (power, gnmt) and `coverage_penalty` rank a beam's outputs."""
         self.require("translate")
-        sampling(sample, how)
-        ranking = {"length_penalty": length_penalty, "length_rule": length_rule}
-        ranking["coverage_penalty"] = coverage_penalty
-        found: Translated | list[Translated] = self.predict(
-            texts, beam=beam, sample=sample, max_length=max_length, **ranking, **how
-        )
-        return found
+        return self.predict(texts, beam=beam, length_penalty=length_penalty, sample=sample, **how)
 
     decode = translate  # its name in papers, and in older programs
 
@@ -174,46 +148,24 @@ class System:
         return self.predict(sentences)
 
     @overload
-    def caption(
-        self, pictures: Picture, beam: int = 1, *, max_length: int | None = None, **how: Any
-    ) -> Caption: ...
+    def caption(self, pictures: Picture, beam: int = 1, **how: Any) -> Caption: ...
     @overload
-    def caption(
-        self, pictures: str | Path, beam: int = 1, *, max_length: int | None = None, **how: Any
-    ) -> Caption | list[Caption]: ...
+    def caption(self, pictures: File, beam: int = 1, **how: Any) -> Caption | list[Caption]: ...
     @overload
-    def caption(
-        self,
-        pictures: Iterable[str | Path | Picture],
-        beam: int = 1,
-        *,
-        max_length: int | None = None,
-        **how: Any,
-    ) -> list[Caption]: ...
-    def caption(
-        self,
-        pictures: Any,
-        beam: int = 1,
-        *,
-        max_length: int | None = None,
-        length_penalty: float = 1.0,
-        **how: Any,
-    ) -> Any:
+    def caption(self, pictures: Iterable[Image], beam: int = 1, **how: Any) -> list[Caption]: ...
+    def caption(self, pictures: Any, beam: int = 1, **how: Any) -> Any:
         """The caption of a picture (an image file, or one of a data set), or those of a list or a folder: greedy, by a `beam`, or sampled
         (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there. A beam's outputs are ranked by log-probability /
         length^`length_penalty`."""
         self.require("caption")
-        sampling(None, how)
-        return self.predict(
-            pictures, beam=beam, max_length=max_length, length_penalty=length_penalty, **how
-        )
+        return self.predict(pictures, beam=beam, **how)
 
     @overload
-    def answer(self, image: str | Path | Picture, question: str) -> Answered: ...  # type: ignore[overload-overlap]
+    def answer(self, image: Image, question: str) -> Answered: ...  # type: ignore[overload-overlap]
     @overload
-    def answer(self, image: str | Path | Picture, question: Iterable[str]) -> list[Answered]: ...
+    def answer(self, image: Image, question: Iterable[str]) -> list[Answered]: ...
     @overload
-    def answer(self, image: Iterable[tuple[str | Path | Picture, str]]) -> list[Answered]: ...
+    def answer(self, image: Iterable[tuple[Image, str]]) -> list[Answered]: ...
     def answer(self, image: Any, question: Any = None) -> Any:
         """The answer to a question about a picture, with the probability of each and where each word looked; a list for several questions
         about it, or for pairs of pictures (or their files) and questions."""
@@ -225,11 +177,7 @@ class System:
         return self.predict([(image, one) for one in items(question, task.method)])
 
     def generate(
-        self,
-        prompt: str = "",
-        limit: int = 200,
-        sample: Mapping[str, Any] | None = None,
-        **how: Any,
+        self, prompt: str = "", limit: int = 200, sample: Any = None, **how: Any
     ) -> Generated:
         """Continues a prompt by at most `limit` tokens, piece by piece; sampled by temperature, top_k, top_p and seed."""
         task = self.require("generate")
@@ -238,7 +186,6 @@ class System:
                 f"expected one text to continue, got {type(prompt).__name__}; write {task.method}",
                 code="wrong-input",
             )
-        sampling(sample, how)
         found: Generated = self.predict(prompt, limit=limit, sample=sample, **how)
         return found
 
@@ -280,19 +227,10 @@ class System:
         found = task.align(self.model, [task.example(one, n) for n, one in enumerate(given, 1)])
         return found[0] if alone else found
 
-    def steps(
-        self,
-        text: str,
-        beam: int = 1,
-        candidates: int = 5,
-        search: MakeSearch | None = None,
-        max_length: int | None = None,
-    ) -> Steps:
+    def steps(self, text: str, beam: int = 1, candidates: int = 5, **how: Any) -> Steps:
         """The translation of a text and what it was chosen from: at each step every beginning that the search had, with the likeliest
         `candidates` to follow it. `search` instead of a beam: one of `searcher`'s."""
-        found: Steps = self.require("steps").steps(
-            self.model, text, beam, candidates, search, max_length
-        )
+        found: Steps = self.require("steps").steps(self.model, text, beam, candidates, **how)
         return found
 
     def score(self, source: str, target: str) -> Scored:
@@ -351,14 +289,11 @@ class System:
         """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""
         check_options(self.recipe, options)
         where = str(examples) if isinstance(examples, str | Path) else ""
-        given = (
-            self.read(where)
-            if where
-            else [
-                self.task.example(one, n)
-                for n, one in enumerate(items(examples, 'm.evaluate("test.tsv")'), 1)
-            ]
-        )
+        if where:
+            given = self.read(where)
+        else:
+            plain = items(examples, 'm.evaluate("test.tsv")')
+            given = [self.task.example(one, n) for n, one in enumerate(plain, 1)]
         if not given:
             raise SaccadeError("there are no examples to evaluate on; give data with at least one")
         try:
@@ -391,11 +326,8 @@ class System:
 
     def __repr__(self) -> str:
         facts = self.facts()
-        shown = [
-            f"{name} {facts[name]}"
-            for name in ("vocabulary", "pictures", "folder")
-            if name in facts
-        ]
+        names = (name for name in ("vocabulary", "pictures", "folder") if name in facts)
+        shown = [f"{name} {facts[name]}" for name in names]
         return f"System({', '.join([facts['task'], facts['family'], facts['parameters'] + ' parameters', *shown])})"
 
     def _repr_html_(self) -> str:

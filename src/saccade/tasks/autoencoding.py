@@ -29,6 +29,7 @@ from .image_batches import (
     check_decoded,
     decoded,
     on_device,
+    pictured_of,
     size_of,
     sizes_from,
 )
@@ -56,7 +57,8 @@ class Autoencoding(PictureTask):
     measures: ClassVar[dict[str, bool]] = {"loss": False, "psnr": True}
     command: ClassVar[str] = "reconstruct {model} picture.png --out before-after.png"
     method: ClassVar[str] = 'm.reconstruct("picture.png")'
-    verbs, looks, example_types = ("reconstruct", "encode", "from_latent"), (), (Pictured,)
+    verbs, looks = ("reconstruct", "encode", "from_latent"), ()
+    example = staticmethod(pictured_of)
     predict_options: ClassVar[dict[str, Option]] = {
         "noise": Option(
             float, "noise added to what is read; by default that of training", 0, 10, check_noise

@@ -291,18 +291,14 @@ class Captioning(Describing):
         """The caption of each picture, and where each of its words looked, unless `look` is false, which is faster."""
         return enumerate(self.describe(model, images, look=look, **options))
 
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> Document:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
         """All attention of a caption to its picture, while the model generates it, or is made to generate a `target`."""
         image = one_picture(given)
         if target is None:
-            [target] = [one.text for one in self.describe(model, [image], look=False, beam=beam)]
+            [target] = [
+                one.text
+                for one in self.describe(model, [image], look=False, beam=how.get("beam", 1))
+            ]
         batch = self.batch(self.numbers([Captioned(image, (target,))]), device_of(model))
         words = self.text.label_text(target)
         rows, own = [*words, "<eos>"], ["<bos>", *words]

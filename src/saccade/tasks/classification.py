@@ -1,7 +1,7 @@
 """Classification: one label per text. B batch, N tokens, C classes."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +9,9 @@ from torch import Tensor, nn
 from ..data.batches import on, pad_rows
 from ..data.corpora import LABELED
 from ..data.labeled import Labeled
-from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.classifiers import Classifier
-from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Classified
 from ..views.document import Document
@@ -37,29 +35,14 @@ class Classification(LabelTask):
     verbs, routes, answers = ("classify",), ("classify",), ("label", "probabilities")
     example_types, example_form = (Labeled,), "(text, label)"
 
-    @classmethod
-    def learn(
-        cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None
-    ) -> Self:
-        made = super().learn(recipe, train, given)
-        if len(made.labels) > max(20, len(train) // 2):
-            what = f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each"
-            raise SaccadeError(
-                f"{what}; check that a .tsv line is text<TAB>label, or train pairs of texts with task: translation"
-            )
-        return made
+    few_labels = (
+        "check that a .tsv line is text<TAB>label, or train pairs of texts with task: translation"
+    )
 
     def build(self, builder: Builder) -> nn.Module:
         body = without_trees(self.encoder(builder))
         return Classifier(
             body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout
-        )
-
-    def prepare(self, model: nn.Module, train: Sequence[Labeled]) -> None:
-        """TF-IDF weights count in how many training texts a token occurs."""
-        assert isinstance(model, Classifier)
-        model.pool.prepare(
-            [*ids, self.text.eos] for ids in self.text.encode_ids([one.text for one in train])
         )
 
     def numbers(self, examples: Sequence[Labeled]) -> list[Numbered]:
@@ -87,35 +70,17 @@ class Classification(LabelTask):
             (tokens, lengths), target, UNLABELED, len(numbers), [one.line for one in numbers]
         )
 
-    def evaluate(
-        self, model: nn.Module, examples: Sequence[Labeled], confusion: bool | None = None
-    ) -> dict[str, Any]:
-        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
-        self.check_labeled(examples, more=" to compare with, or use `classify`")
-        metrics, guessed, wanted = self.judge(model, self.numbers(examples))
-        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
-        by_class = self.by_class(guessed, wanted, confusion)
-        return {"texts": len(wanted), **metrics, "commonest_label": commonest, **by_class}
-
     @torch.no_grad()
     def predict(self, model: nn.Module, texts: Sequence[str]) -> Iterator[tuple[int, Classified]]:
         """The label of each text, with the weights of its pieces."""
         numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
         both = zip(self.weights(model, numbers), self.logits(model, numbers), strict=True)
         for n, (text, (weights, [row])) in enumerate(zip(texts, both, strict=True)):
-            probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
-            label = max(probabilities, key=probabilities.__getitem__)
+            label, probabilities = self.likeliest(row)
             pieces = [*self.text.label_text(text), self.text.token(self.text.eos)]
             yield n, Classified(label, probabilities, pieces, weights[: len(pieces)].numpy())
 
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> Document:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
         """What the label was pooled from, and all attention inside the encoder."""
         self.refuse_target(target)
 
@@ -128,7 +93,7 @@ class Classification(LabelTask):
                 [Found("pool", [one.label], one.pieces, 1, lambda _: pool)],
             )
 
-        return attention_of_reading(model, one_text(given), read, self.outcome, only)
+        return attention_of_reading(model, one_text(given), read, self.outcome, how.get("only"))
 
     @torch.no_grad()
     def weights(

@@ -131,6 +131,20 @@ def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:
     return [picture for one in given for picture in pictures_of(one, call)[0]], False
 
 
+def pictured_of(values: Any, line: int) -> Pictured:
+    """A picture from the path of its file, or from (path, label)."""
+    parts = values if isinstance(values, list | tuple) else [values]
+    if isinstance(values, Pictured):
+        return values
+    if not 1 <= len(parts) <= 2 or not isinstance(parts[0], str | os.PathLike):
+        what = f"example {line} is {str(values)[:60]!r}"
+        raise SaccadeError(
+            f"{what}; expected (image file, label), or an image file alone", code="wrong-example"
+        )
+    label = str(parts[1]) if len(parts) > 1 else None
+    return Pictured(pictures_in(os.fspath(parts[0]))[0], label, line)
+
+
 def one_picture(given: Any) -> Picture:
     """The picture to look at, or that of a file."""
     [image, *more], alone = pictures_of(given, 'm.look("picture.png")')
@@ -155,22 +169,6 @@ class PictureTask(ExampleTask):
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.images,)
-
-    @classmethod
-    def example(cls, values: Any, line: int) -> Any:
-        """A picture from the path of its file, or from (path, label)."""
-        if cls.example_types != (Pictured,):
-            return super().example(values, line)
-        parts = values if isinstance(values, list | tuple) else [values]
-        if isinstance(values, Pictured):
-            return values
-        if not 1 <= len(parts) <= 2 or not isinstance(parts[0], str | os.PathLike):
-            raise SaccadeError(
-                f"example {line} is {str(values)[:60]!r}; expected (image file, label), or an image file alone",
-                code="wrong-example",
-            )
-        label = str(parts[1]) if len(parts) > 1 else None
-        return Pictured(pictures_in(os.fspath(parts[0]))[0], label, line)
 
     def inputs(self, given: Any) -> tuple[list[Any], bool]:
         """Pictures, by themselves or by their paths; a folder is all in it."""

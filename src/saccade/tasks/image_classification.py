@@ -33,6 +33,7 @@ from .image_batches import (
     decoded,
     on_device,
     one_picture,
+    pictured_of,
     size_of,
     sizes_from,
 )
@@ -49,12 +50,16 @@ class ImageClassification(PictureTask, LabelTask):
     needs, data, has_text = ImageEncoder, PICTURED, False
     settings = (*IMAGES, "data.rotate_test", "training.smoothing", "training.agreement")
     label, unit, outcome = "label", "picture", "label"
+    few_labels = "check that a folder holds the pictures of one label"
     text_of = staticmethod(lambda example: example.image.name)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
     command: ClassVar[str] = "classify {model} picture.png"
     method: ClassVar[str] = 'm.classify("picture.png")'
     verbs, routes, answers = ("classify",), ("classify",), ("label", "probabilities")
-    example_types, attending = (Pictured,), "vit, swin, or cnn with model.stage_attention=cbam"
+    example, attending = (
+        staticmethod(pictured_of),
+        "vit, swin, or cnn with model.stage_attention=cbam",
+    )
 
     def __init__(self, labels: Sequence[str], image_size: Size, rotate_test: int = 0) -> None:
         self.labels, self.image_size, self.rotate_test = (
@@ -68,11 +73,7 @@ class ImageClassification(PictureTask, LabelTask):
     def learn(
         cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None
     ) -> Self:
-        labels = cls.learn_labels(train)
-        if len(labels) > max(20, len(train) // 2):
-            what = f"the training data has {len(labels):,} labels for {len(train):,} pictures, nearly one each"
-            raise SaccadeError(f"{what}; check that a folder holds the pictures of one label")
-        return cls(labels, size_of(recipe, train), recipe.data.rotate_test)
+        return cls(cls.learn_labels(train), size_of(recipe, train), recipe.data.rotate_test)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -109,31 +110,21 @@ class ImageClassification(PictureTask, LabelTask):
     def evaluate(
         self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None
     ) -> dict[str, Any]:
-        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label; with `data.rotate_test` also the
-        mean accuracy on the rotated pictures."""
-        self.check_labeled(examples, more=" to compare with, or use `classify`")
-        numbers = self.numbers(examples)
-        metrics, guessed, wanted = self.judge(model, numbers)
-        metrics |= self.rotated(model, numbers)
-        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
-        return {
-            "pictures": len(wanted),
-            **metrics,
-            "commonest_label": commonest,
-            **self.by_class(guessed, wanted, confusion),
-        }
+        """The metrics of labels; with `data.rotate_test` also the mean accuracy on the rotated pictures."""
+        found = super().evaluate(model, examples, confusion)
+        return found | (self.rotated(model, self.numbers(examples)) if self.rotate_test else {})
 
     def rotated(self, model: nn.Module, numbers: Sequence[Seen]) -> dict[str, float]:
         """The mean accuracy over all angles of `data.rotate_test`, if that is given."""
         found = []
-        for degrees in range(self.rotate_test, 360, self.rotate_test) if self.rotate_test else ():
+        for degrees in range(self.rotate_test, 360, self.rotate_test):
             pixels = (
                 rotate(one.pixels.unsqueeze(0).float(), degrees)[0].round().byte()
                 for one in numbers
             )
             turned = [one._replace(pixels=each) for one, each in zip(numbers, pixels, strict=True)]
             found.append(self.judge(model, turned)[0]["accuracy"])
-        return {"rotated_accuracy": sum(found) / len(found)} if found else {}
+        return {"rotated_accuracy": sum(found) / len(found)}
 
     @torch.no_grad()
     def predict(
@@ -152,19 +143,11 @@ class ImageClassification(PictureTask, LabelTask):
             )[  # type: ignore[operator]
                 0, -math.prod(grid) :
             ]
-            probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
-            label = max(probabilities, key=probabilities.__getitem__)
+            label, probabilities = self.likeliest(row)
             where = weights.view(grid).double().cpu().numpy()
             yield n, SeenPicture(label, probabilities, image.name, where)
 
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> Document:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
         """All layers together, each by itself, and what the label was pooled from; where no layer attends from positions to positions, first
         Grad-CAM of its label."""
         image = one_picture(given)

@@ -343,21 +343,14 @@ class LanguageModelling(Task):
         return spell(self, tokens, not prompt or prompt[-1].isspace())
 
     @torch.no_grad()
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> View:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> View:
         """All attention while a text is read, or while the decoder of a denoising model fills what is hidden."""
         self.refuse_target(target)
         text = one_text(given)
         if self.needs is Seq2Seq:
-            return self.denoising(model, text, only)
+            return self.denoising(model, text, how.get("only"))
         read: Callable[[str], Read] = lambda text: (*self.read_text(model, text), [])
-        return attention_of_reading(model, text, read, self.outcome, only)
+        return attention_of_reading(model, text, read, self.outcome, how.get("only"))
 
     def count_tokens(self, given: Any, target: str = "") -> int:
         return min(super().count_tokens(given), self.how.block)

@@ -21,7 +21,7 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Tagged
 from ..views.document import Document
-from .label_task import UNLABELED, LabelTask, make_rows
+from .label_task import UNLABELED, LabelTask, Numbered, make_rows
 from .task import Each, WrongExample, from_tokens, items, percent_of, table
 
 OWN = 1  # the kind of edge from a node to itself; those of the data follow
@@ -33,14 +33,6 @@ class Part(NamedTuple):
     values: Tensor
     fill: int = 0
     free: int = 1
-
-
-class Numbered(NamedTuple):
-    """A graph in numbers: what a model reads of it, the nodes first, and a label per node."""
-
-    parts: tuple[Part, ...]
-    labels: list[int]
-    line: int
 
 
 @table.add("node-classification", paper="Kipf & Welling 2017")
@@ -57,7 +49,7 @@ class Nodes(LabelTask):
     command: ClassVar[str] = "evaluate {model} graphs.jsonl"
     method: ClassVar[str] = 'm.evaluate("graphs.jsonl")'
     verbs, example_types = ("label",), (Graph, Surface)
-    example_form: ClassVar[str] = "a graph, as data files have it"
+    example_form: ClassVar[str] = "a Graph or a Surface, with all its parts, from a data file"
 
     def __init__(self, text: Vocabulary, labels: Sequence[str], kinds: Sequence[str] = ()) -> None:
         super().__init__(text, labels)
@@ -163,7 +155,7 @@ class Nodes(LabelTask):
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         target, lengths = pad([one.labels for one in numbers], UNLABELED, multiple)
-        every = zip(*(one.parts for one in numbers), strict=True)
+        every = zip(*(one.rows for one in numbers), strict=True)
         nodes, *rest = (
             pad_tensors([one.values for one in parts], parts[0].fill, multiple, parts[0].free)
             for parts in every
@@ -201,13 +193,6 @@ class Nodes(LabelTask):
         )
         return each._replace(
             sums={"accuracy": (np.stack([right, np.ones_like(right)], 1), percent_of)}
-        )
-
-    @classmethod
-    def from_values(cls, parts: Sequence[Any], line: int) -> Graph:
-        raise SaccadeError(
-            f"example {line} is {str(parts[0])[:60]!r}; expected {cls.example_form}",
-            code="wrong-example",
         )
 
     def inputs(self, given: Any) -> tuple[list[Graph | Surface], bool]:

@@ -3,16 +3,16 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..core import record
 from ..core.record import source_weights
 from ..data.archives import Filed
-from ..data.batches import Rows, on, pad_rows, rounded
+from ..data.batches import on, pad_rows, rounded
 from ..data.corpora import ASKED, read
 from ..data.image_examples import Asked, Picture
 from ..data.lines import one_file
@@ -38,20 +38,10 @@ from .image_batches import (
     size_of,
     sizes_from,
 )
-from .label_task import UNLABELED, LabelTask, make_rows, percent
+from .label_task import UNLABELED, LabelTask, Numbered, make_rows, percent
 from .task import ExampleWork, device_of, from_tokens, items, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
-
-
-class Posed(NamedTuple):
-    """A question in numbers, and the pixels (bytes, 3 H W) of its picture, which other questions may share."""
-
-    rows: Rows
-    labels: list[int]
-    line: int
-    pixels: Tensor
-    wrong: str = ""  # why the picture cannot be decoded
 
 
 class SharedPlans:
@@ -61,7 +51,7 @@ class SharedPlans:
     Pictures come in any order: with as many questions alike they would be alike themselves, and batch norms would learn wrong means.
     """
 
-    def __init__(self, numbers: Sequence[Posed], budget: int, multiple: int = 1) -> None:
+    def __init__(self, numbers: Sequence[Numbered], budget: int, multiple: int = 1) -> None:
         self.budget, self.groups = budget, list[list[int]]()
         about: dict[int, list[int]] = defaultdict(list)
         for n, one in enumerate(numbers):
@@ -138,14 +128,7 @@ class AboutPictures(PictureTask):
         found = read(self.data, where, recipe.data.options(where))
         return ((one.image, one.question) for one in found)
 
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> Document:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
         """All attention of a question to its picture while the model answers it: `given` is the picture, `target` the question."""
         image, question = one_picture(given), target
         if question is None or not question.strip():
@@ -168,6 +151,7 @@ class Questions(AboutPictures, LabelTask):
     text_of = staticmethod(lambda example: example.question)
     labels_of = staticmethod(lambda example: None if example.answer is None else (example.answer,))
     closed = True  # one of the answers seen in training
+    few_labels = "expected a closed set of answers, such as yes, no and colors"
 
     def __init__(
         self,
@@ -184,11 +168,6 @@ class Questions(AboutPictures, LabelTask):
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Asked], given: Vocabulary | None = None) -> Self:
         labels = cls.learn_labels(train)
-        if len(labels) > max(20, len(train) // 2):
-            what = f"the training data has {len(labels):,} answers for {len(train):,} questions, nearly one each"
-            raise SaccadeError(
-                f"{what}; expected a closed set of answers, such as yes, no and colors"
-            )
         known = {name: n for n, name in enumerate(labels)}
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for one in train:
@@ -228,19 +207,12 @@ class Questions(AboutPictures, LabelTask):
             body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout
         )
 
-    def prepare(self, model: nn.Module, train: Sequence[Asked]) -> None:
-        """TF-IDF weights count in how many questions a token occurs."""
-        assert isinstance(model, Answerer)
-        model.pool.prepare(
-            [*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train])
-        )
-
     def work(
         self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device
     ) -> ExampleWork:
         return LabelTask.work(self, recipe, train, dev, device)
 
-    def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
+    def numbers(self, examples: Sequence[Asked]) -> list[Numbered]:
         """Each question's tokens and <eos>, its answer and line, and its picture, which is decoded once."""
         pictures = list(dict.fromkeys(one.image for one in examples))
         wrong = dict[int, str]()
@@ -254,28 +226,32 @@ class Questions(AboutPictures, LabelTask):
         ]
         together = zip(rows, examples, strict=True)
         return [
-            Posed(
-                row, self.label_numbers(one, 1), one.line, pixels[one.image], why.get(one.image, "")
+            Numbered(
+                row,
+                self.label_numbers(one, 1),
+                one.line,
+                pixels=pixels[one.image],
+                wrong=why.get(one.image, ""),
             )
             for row, one in together
         ]
 
     def batches(
-        self, numbers: Sequence[Posed], device: torch.device, budget: int
+        self, numbers: Sequence[Numbered], device: torch.device, budget: int
     ) -> Iterator[tuple[list[int], Batch]]:
         for indices in SharedPlans(numbers, budget)(0, 0):
             yield indices, self.batch([numbers[n] for n in indices], device)
 
-    def batch(self, numbers: Sequence[Posed], device: torch.device, multiple: int = 1) -> Batch:
+    def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         """Tokens (B N), lengths (B), pictures (P 3 H W), and the number of each question's picture (B)."""
         check_decoded(numbers)
-        pictures = {id(one.pixels): one.pixels for one in numbers}
+        pictures = {id(one.pixels): one.pixels for one in numbers if one.pixels is not None}
         places = {name: n for n, name in enumerate(pictures)}
         which = torch.tensor([places[id(one.pixels)] for one in numbers])
         tokens, lengths = pad_rows([one.rows for one in numbers], self.text.pad, multiple)
         answers = torch.tensor([one.labels[0] for one in numbers])
         tokens, lengths, which, target = on(device, tokens, lengths, which, answers)
-        inputs = tokens, lengths, on_device(list(pictures.values()), device), which
+        inputs = tokens, lengths, on_device([*pictures.values()], device), which
         return Batch(inputs, target, UNLABELED, len(numbers), [one.line for one in numbers])
 
     def evaluate(
@@ -319,12 +295,9 @@ class Questions(AboutPictures, LabelTask):
             with record(model, quiet=True) as seen:
                 logits = model(*batch.inputs)
             weights = source_weights(seen).double().cpu().numpy()
-            for n, chances, looks in zip(
-                indices, logits.float().softmax(-1).tolist(), weights, strict=True
-            ):
-                one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
+            for n, chances, looks in zip(indices, logits.float().cpu(), weights, strict=True):
+                one, (best, probabilities) = examples[n], self.likeliest(chances)
                 pieces = self.pieces_of(one.question)
-                best = max(probabilities, key=probabilities.__getitem__)
                 where = looks[: len(pieces)].reshape(-1, *grid)
                 name = one.image.name
                 yield n, Answered(best, probabilities, one.question, name, pieces, where)

@@ -220,14 +220,7 @@ class Tagging(LabelTask):
     def seen_with(self, given: Any, answer: Any) -> tuple[Any, ...]:
         return (" ".join(answer.words),)
 
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> Document:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
         """All attention inside the encoder while a sentence is tagged."""
         self.refuse_target(target)
 
@@ -238,7 +231,7 @@ class Tagging(LabelTask):
             shown = list(sentence.words) if self.text.kind == "words" else pieces
             return shown, " ".join(tagged), []
 
-        return attention_of_reading(model, one_text(given), read, self.outcome, only)
+        return attention_of_reading(model, one_text(given), read, self.outcome, how.get("only"))
 
 
 def sentence_of(one: Any, n: int) -> Sentence:

@@ -20,7 +20,7 @@ from ..data.bad_lines import Skipped
 from ..data.batches import Plans, padding_share, rounded
 from ..data.corpora import Kind, inputs, read
 from ..data.vocabulary import Vocabulary
-from ..errors import SaccadeError, with_article
+from ..errors import SaccadeError, did_you_mean, with_article
 from ..models.builder import Builder
 from ..models.protocols import Encoder
 from ..recipe import Recipe, tasks
@@ -118,22 +118,14 @@ class Task:
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
         """Split the examples into training examples and a held-out `share`, the same for every seed, since models of several seeds are compared.
         A share of 0 means 5 %, but at least 50 examples or a third of them: fewer are too noisy to choose a model."""
-        count = (
-            round(
-                (share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3)))
-                * len(examples)
-            )
-            or 1
-        )
+        share = share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3))
+        count = round(share * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError(
                 "there is one training example and no data.dev; give more examples, or a dev set"
             )
-        chosen = set(
-            np.argsort(np.random.PCG64([0, 1]).random_raw(len(examples)), kind="stable")[
-                :count
-            ].tolist()
-        )
+        draws = np.random.PCG64([0, 1]).random_raw(len(examples))
+        chosen = set(np.argsort(draws, kind="stable")[:count].tolist())
         return [one for n, one in enumerate(examples) if n not in chosen], [
             examples[n] for n in sorted(chosen)
         ]
@@ -199,11 +191,9 @@ class Task:
         """Raises where `predict` has no such option, or not with that value."""
         for name, value in options.items():
             if name not in cls.predict_options:
-                known = ", ".join(cls.predict_options) or "none"
-                what = (
-                    f"{with_article(table.name_of(cls))} model predicts without an option '{name}'"
-                )
-                raise SaccadeError(f"{what}; its options: {known}", code="unknown-predict-option")
+                what = f"a prediction of {table.name_of(cls)} has no option '{name}'"
+                hint = did_you_mean(name, cls.predict_options)
+                raise SaccadeError(what + hint, code="unknown-predict-option")
             if value is not None:
                 cls.predict_options[name].check_value(name, value)
 
@@ -308,13 +298,10 @@ class ExampleWork(Work):
             rounding = ROUNDED if device.type == "cuda" and task.has_text else 1
             recipe = replace(recipe, training=replace(recipe.training, round_to=rounding))
         self.task, self.device, self.measures = task, device, tuple(task.measures)
-        self.tokens, self.smoothing, self.seed = (
-            recipe.training.tokens,
-            recipe.training.smoothing,
-            recipe.seed,
-        )
-        self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
-        self.doubly_stochastic = recipe.training.doubly_stochastic
+        training, self.seed = recipe.training, recipe.seed
+        self.tokens, self.smoothing = training.tokens, training.smoothing
+        self.multiple = training.round_to
+        self.agreement, self.doubly_stochastic = training.agreement, training.doubly_stochastic
         if self.doubly_stochastic:
             self.notes = (
                 "training.doubly_stochastic: attention to the source runs on the backend eager, which has its weights",
@@ -334,12 +321,8 @@ class ExampleWork(Work):
 
     def fitting(self, numbers: list[Any], recipe: Recipe, least: float = 0.5) -> list[Any]:
         """The examples that training can use, at least this share; the others are counted, or in a strict recipe refused."""
-        reasons = [self.task.misfit(example, recipe) for example in numbers]
-        wrong = [
-            (example, reason)
-            for example, reason in zip(numbers, reasons, strict=True)
-            if reason is not None
-        ]
+        reasons = [(example, self.task.misfit(example, recipe)) for example in numbers]
+        wrong = [(example, reason) for example, reason in reasons if reason is not None]
         if wrong and recipe.data.strict:
             raise SaccadeError(wrong[0][1][1])
         if wrong and len(numbers) - len(wrong) < (
@@ -350,7 +333,7 @@ class ExampleWork(Work):
             )
         for example, (kind, _) in wrong:
             self.skipped.add(recipe.data.train, kind, file_of(example) or example.line)
-        return [example for example, reason in zip(numbers, reasons, strict=True) if reason is None]
+        return [example for example, reason in reasons if reason is None]
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
         return self.plans(self.seed, epoch)

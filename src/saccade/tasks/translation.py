@@ -33,15 +33,7 @@ from .generating import Generating
 from .output_lengths import OutputLengths
 from .pair_work import PairWork, WorkWithBleu
 from .search_options import SEARCH, Option, make_search
-from .task import (
-    GENERATING,
-    ExampleTask,
-    device_of,
-    from_tokens,
-    learn_vocabulary,
-    one_text,
-    table,
-)
+from .task import GENERATING, ExampleTask, device_of, from_tokens, learn_vocabulary, one_text, table
 from .text_scores import (
     alignment_error_rate,
     bleu_metric,
@@ -370,27 +362,20 @@ class Translation(Generating):
                 )
         return [found[n] for n in range(len(pairs))]
 
-    def attention(
-        self,
-        model: nn.Module,
-        given: Any,
-        target: str | None = None,
-        only: str | None = None,
-        beam: int = 1,
-    ) -> Document:
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
         """All attention of a translation, its own or a given one, or one of them."""
         text = one_text(given)
         if target is None:
             most = MOST_SHOWN if len(text.split()) > MOST_SHOWN else None
             texts, _ = self.inputs(text)
-            [(_, found)] = self.predict(model, texts, beam=beam, max_length=most)
+            [(_, found)] = self.predict(model, texts, beam=how.get("beam", 1), max_length=most)
             target = found.text
         source, output = (
             [*side.label_text(one), "<eos>"]
             for side, one in ((self.source, text), (self.target, target))
         )
         batch = self.batch(self.numbers([Pair(text, target)]), device_of(model))
-        sites = sites_between(model, batch.inputs, source, output, only)
+        sites = sites_between(model, batch.inputs, source, output, how.get("only"))
         return Document(text, text.split(), target.split(), sites)
 
     def count_tokens(self, given: Any, target: str = "") -> int:

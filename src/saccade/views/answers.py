@@ -26,6 +26,11 @@ class Result:
     """What all results share: one line when printed, `save`, `document` (what the model looked at), equality that knows arrays."""
 
     look: MakeDocument | None = None
+    # The field that a result prints as.
+    printed: ClassVar[str] = "text"
+
+    def __str__(self) -> str:
+        return str(getattr(self, self.printed))
 
     def to_dict(self, *names: str) -> dict[str, Any]:
         """The result as lists, numbers, texts and None, for JSON, a table or an HTTP answer; with `names`, these fields alone.
@@ -81,6 +86,20 @@ class Result:
         return f"{type(self).__name__}({shorten(str(self), 80)!r})"
 
 
+class Written(Result):
+    """A generated text: prints as the text, unpacks to text, log_prob."""
+
+    text: str
+    log_prob: float
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.text, self.log_prob))
+
+    def _repr_html_(self) -> str:
+        read = escape(getattr(self, "source", "") or getattr(self, "name", ""))
+        return f'<p dir="auto">{read}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
+
+
 def likeliest(answer: str, probabilities: dict[str, float]) -> str:
     """An answer with the probabilities of the likeliest ones."""
     best = sorted(probabilities.items(), key=lambda pair: -pair[1])[:5]
@@ -92,6 +111,7 @@ def likeliest(answer: str, probabilities: dict[str, float]) -> str:
 class Seen(Result):
     """The label of a picture, the probability of each label, and how much each position of the encoder's grid counted (rows × columns)."""
 
+    printed: ClassVar[str] = "label"
     label: str
     probabilities: dict[str, float]
     name: str
@@ -107,12 +127,9 @@ class Seen(Result):
     def detail(self) -> str:
         return likeliest(self.label, self.probabilities)
 
-    def __str__(self) -> str:
-        return self.label
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Caption(Result):
+class Caption(Written):
     """The caption of a picture: the text, how likely it is, whether it ended, what else a beam found, its words, how much each looked at
     each position of the image encoder's grid (words × rows × columns; None without attention), and the picture's name."""
 
@@ -132,21 +149,13 @@ class Caption(Result):
     def line(self, given: str) -> str:
         return f"{' '.join(given.split())}\t{self.text}"
 
-    def __str__(self) -> str:
-        return self.text
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.text, self.log_prob))
-
-    def _repr_html_(self) -> str:
-        return f'<p dir="auto">{escape(self.name)}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answered(Result):
     """The answer to a question about a picture, the probability of each answer, and where each piece of the question looked: pieces × rows
     × columns of the encoder's grid; unpacks to answer, probability."""
 
+    printed: ClassVar[str] = "answer"
     answer: str
     probabilities: dict[str, float]
     question: str
@@ -155,22 +164,19 @@ class Answered(Result):
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
 
-    def row(self, given: str) -> dict[str, Any]:
-        facts = self.to_dict()
-        return {"image": facts.pop("name"), **facts, "weights": self.weights.round(4).tolist()}
-
-    def detail(self) -> str:
-        return likeliest(self.answer, self.probabilities)
-
-    def __str__(self) -> str:
-        return self.answer
-
     def __iter__(self) -> Iterator[Any]:
         return iter((self.answer, self.probabilities[self.answer]))
 
     def _repr_html_(self) -> str:
         said = f"<b>{escape(self.answer)}</b> ({self.probabilities[self.answer]:.3f})"
         return f'<p dir="auto">{escape(self.question)} <small>{escape(self.name)}</small><br>→ {said}</p>'
+
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict()
+        return {"image": facts.pop("name"), **facts, "weights": self.weights.round(4).tolist()}
+
+    def detail(self) -> str:
+        return likeliest(self.answer, self.probabilities)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,15 +190,6 @@ class Reconstructed(Result):
     before: Pixels
     noisy: Pixels | None
     after: Pixels
-
-    def row(self, given: str) -> dict[str, Any]:
-        return {"image": given, **self.to_dict("error", "psnr")}
-
-    def line(self, given: str) -> str:
-        return f"PSNR {self.psnr:.1f} dB\t{given}"
-
-    def detail(self) -> str:
-        return self.line(self.name)
 
     def facts(self) -> dict[str, Any]:
         return {"name": self.name, "error": self.error, "psnr": self.psnr}
@@ -210,9 +207,18 @@ class Reconstructed(Result):
     def __str__(self) -> str:
         return f"{self.name}: PSNR {self.psnr:.1f} dB"
 
+    def row(self, given: str) -> dict[str, Any]:
+        return {"image": given, **self.to_dict("error", "psnr")}
+
+    def line(self, given: str) -> str:
+        return f"PSNR {self.psnr:.1f} dB\t{given}"
+
+    def detail(self) -> str:
+        return self.line(self.name)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Translated(Result):
+class Translated(Written):
     """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found; unpacks to text, log_prob."""
 
     text: str
@@ -233,35 +239,17 @@ class Translated(Result):
     def line(self, given: str) -> str:
         return self.text
 
-    def __str__(self) -> str:
-        return self.text
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.text, self.log_prob))
-
-    def _repr_html_(self) -> str:
-        return f'<p dir="auto">{escape(self.source)}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Classified(Result):
     """A text's label, the probability of each, and how much each of its pieces counted; unpacks to label, probability."""
 
+    printed: ClassVar[str] = "label"
     label: str
     probabilities: dict[str, float]
     pieces: list[str]
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
-
-    def row(self, given: str) -> dict[str, Any]:
-        weights = [list(pair) for pair in zip(self.pieces, self.weights.tolist(), strict=True)]
-        return {"text": given, **self.to_dict("label", "probabilities"), "weights": weights}
-
-    def detail(self) -> str:
-        return likeliest(self.label, self.probabilities)
-
-    def __str__(self) -> str:
-        return self.label
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.label, self.probabilities[self.label]))
@@ -275,6 +263,13 @@ class Classified(Result):
             for how, one in zip(style, self.pieces, strict=True)
         ]
         return f'<p dir="auto"><b>{escape(self.label)}</b> ({self.probabilities[self.label]:.3f})<br>{" ".join(words)}</p>'
+
+    def row(self, given: str) -> dict[str, Any]:
+        weights = [list(pair) for pair in zip(self.pieces, self.weights.tolist(), strict=True)]
+        return {"text": given, **self.to_dict("label", "probabilities"), "weights": weights}
+
+    def detail(self) -> str:
+        return likeliest(self.label, self.probabilities)
 
 
 class Tagged(list[str], Result):
@@ -303,9 +298,6 @@ class Tagged(list[str], Result):
             "probabilities": self.probabilities,
         }
 
-    def row(self, given: str) -> dict[str, Any]:
-        return {"words": self.words, "tags": list(self)}
-
     def __str__(self) -> str:
         return " ".join(f"{word}/{tag}" for word, tag in self.pairs)
 
@@ -313,6 +305,9 @@ class Tagged(list[str], Result):
 
     def _repr_html_(self) -> str:
         return small_table([self.words, list(self)])
+
+    def row(self, given: str) -> dict[str, Any]:
+        return {"words": self.words, "tags": list(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -369,12 +364,6 @@ class Generated(Iterator[str]):
 
     text = property(__str__)
 
-    def row(self, given: str) -> dict[str, Any]:
-        return self.to_dict()
-
-    def line(self, given: str) -> str:
-        return f"{given}{self}"
-
     def to_dict(self) -> dict[str, str]:
         """The prompt and all of the text."""
         return {"prompt": self.prompt, "text": self.text}
@@ -384,6 +373,12 @@ class Generated(Iterator[str]):
 
     def _repr_html_(self) -> str:
         return f'<div dir="auto" style="white-space:pre-wrap"><b>{escape(self.prompt)}</b>{escape(self.text)}</div>'
+
+    def row(self, given: str) -> dict[str, Any]:
+        return self.to_dict()
+
+    def line(self, given: str) -> str:
+        return f"{given}{self}"
 
 
 class Metrics(dict[str, Any]):
