@@ -109,7 +109,7 @@ def test_a_sentence_to_tag_may_be_a_text_words_or_a_sentence(models: dict[str, S
         ("language-modelling", lambda m: m.generate(temprature=2), "language-modelling has no option 'temprature'; did you mean 'temperature'?"),
         ("language-modelling", lambda m: m.generate(sample={"temp": 2}), "sampling has no option 'temp'"),
         ("language-modelling", lambda m: m.generate(sample={"top_k": 2}, seed=1), "seed and sample were both given; leave sample out"),
-        ("language-modelling", lambda m: m.generate("the", limit=0), "a limit of 0 tokens"),
+        ("language-modelling", lambda m: m.generate("the", limit=0), "the limit is 0, expected 1 to 1,000,000"),
         ("translation", lambda m: m.translate("a", beam=3, top_k=2), "a beam and sampling were both asked for; leave out beam, or"),
         ("translation", lambda m: m.translate("a", seed=3), "a seed is for sampling; give temperature, top_k or top_p with it"),
     ],

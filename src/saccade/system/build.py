@@ -1,4 +1,4 @@
-"""Fresh systems: built from a recipe and its data, or started from the parameters of another model."""
+"""Systems: built from a recipe and its data, started from the parameters of another model, or loaded from a model folder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,22 @@ from ..data.bad_lines import Skipped
 from ..data.pretrained import efficientnet_lite0
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
-from ..files import verified
+from ..files import read_again, verified
+from ..layers.fast.int8 import to_int8
 from ..models import EfficientNetLite0
 from ..models.builder import memory_here
 from ..tasks.task import Task
+from ..training.checkpoints import load_model
 from ..training.logs import summary_writer
 from ..training.parameters import model_tensors
+from ..training.sharded import METADATA
 from ..training.transfer import take_over
 from ..training.work import Work
-from .model_folder import MODEL_FILES, model_folder, read_config, read_json
+from .model_folder import MODEL_FILES, build_stored, model_folder, read_config, read_json
 from .recipe_data import examples_of, note_data, spread, train_and_dev
 from .system import System
+
+PRECISIONS = ("float32", "bf16", "int8")
 
 
 def build(
@@ -46,12 +51,12 @@ def build(
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
             if made.kind.has_text:
-                given = recipes.task(made).vocabularies(read_json(first / "tokenizer.json"))
+                given = made.kind.vocabularies(read_json(first / "tokenizer.json"))
         except (KeyError, TypeError):
             raise SaccadeError(
                 f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
             ) from None
-    task = learned_task or recipes.task(made).learn(made, examples, *given)
+    task = learned_task or made.kind.learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(recipes.Builder(made.model))
     task.prepare(model, examples)
@@ -146,3 +151,42 @@ def prepared(made: Recipe) -> tuple[System, Work]:
             *system.notes,
         ),
     ), work
+
+
+def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> System:
+    """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest; to be used in 32 bits
+    (`float32`), 16 (`bf16`), or on a CPU with linear layers in 8 (`int8`)."""
+    if precision not in PRECISIONS:
+        raise SaccadeError(
+            f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them"
+        )
+    path = model_folder(Path(folder))
+    return read_again(path, lambda: load_folder(path, folder, device, precision))
+
+
+def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> System:
+    """The system in a model folder, which was asked for as `folder`."""
+    if os.path.exists(path / METADATA):
+        what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
+        raise SaccadeError(
+            f"{path} is {what}; make a model of it with `saccade consolidate {folder} --out FOLDER`"
+        )
+    verified(path, "model folder", MODEL_FILES)
+    recipe, task, model = build_stored(path)
+    load_model(model, path / "model.safetensors", upgrade_parameter)
+    notes = (
+        (f"note: {folder} has no best model yet; this is its last checkpoint",)
+        if path.name == "last" != Path(folder).name
+        else ()
+    )
+    model = model.to(
+        recipes.device("cpu" if (device, precision) == ("auto", "int8") else device)
+    ).eval()
+    model = (
+        to_int8(model)
+        if precision == "int8"
+        else model.bfloat16()
+        if precision == "bf16"
+        else model
+    )
+    return System(recipe, model, task, notes, folder=path)

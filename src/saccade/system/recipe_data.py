@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..config import recipes
 from ..config.recipes import Recipe
 from ..data.bad_lines import Skipped, many
 from ..data.corpora import LABELED, overlap
 from ..data.findings import find_useless_labels
 from ..errors import SaccadeError
+from ..settings import resolve
 from ..tasks.task import Task
 from ..training.work import Work
 
@@ -18,18 +18,18 @@ SAMPLES = 6  # dev examples that a report shows
 
 def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[Any], list[Any]]:
     """The examples of data.train and data.dev, without bad lines unless the recipe is strict; without data.dev, data.train divided."""
-    task, count = recipes.task(recipe), None if recipe.data.strict else skipped or Skipped()
+    task, count = recipe.kind, None if recipe.data.strict else skipped or Skipped()
     train = task.read(recipe, source_of(recipe, "train"), count)
     if recipe.data.dev:
         return train, task.read(recipe, recipe.data.dev, count)
-    return task.divide(train, recipe.data.held_out)
+    return task.divide(train, resolve(recipe.data.held_out, 0.0))
 
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train or data.dev, as training uses them, or of data.test, where a bad line is an error."""
     if split != "test" and recipe.data.train:
         return train_and_dev(recipe)[split == "dev"]
-    return recipes.task(recipe).read(recipe, source_of(recipe, split))
+    return recipe.kind.read(recipe, source_of(recipe, split))
 
 
 def source_of(recipe: Recipe, split: str) -> str:
@@ -62,7 +62,7 @@ def note_data(
     own = (
         f"in {data.dev}"
         if data.dev
-        else f"held out of it ({data.held_out or judged / max(len(train) + judged, 1):.3g})"
+        else f"held out of it ({resolve(data.held_out, judged / max(len(train) + judged, 1)):.3g})"
     )
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
     vocabulary = f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"

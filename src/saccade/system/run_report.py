@@ -17,7 +17,7 @@ from ..training.logs import format_metric, read_rows
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
-from .load import load
+from .build import load
 from .model_folder import read_config
 from .recipe_data import spread
 from .system import System
@@ -45,7 +45,7 @@ class Run:
     def best(self) -> dict[str, float]:
         """The evaluation with the best value of what the recipe watches; empty before the first one."""
         watch = self.recipe.training.watch
-        sign = 1 if recipes.task(self.recipe).measures.get(watch) else -1
+        sign = 1 if self.recipe.kind.measures.get(watch) else -1
         return max(
             self.evaluations,
             key=lambda row: sign * row.get(f"dev_{watch}", -sign * math.inf),

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..config import recipes
 from ..config.recipes import Recipe
 from ..config.upgrade import VERSION
 from ..data.conllu import Sentence
@@ -336,7 +335,7 @@ class System:
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     """Raises when an evaluation of the recipe's task has no such option, or not with that value."""
-    known = recipes.task(recipe).options
+    known = recipe.kind.options
     for name, value in options.items():
         if name not in known:
             # its name on the command line

@@ -40,30 +40,24 @@ TOGETHER, NOT_ASKED = 256, -100
 LEAST = 1e-10  # the smallest squared error that a PSNR is computed of: 100 dB
 
 
-def check_noise(strength: float) -> None:
-    if not 0 <= strength <= 10:
-        raise SaccadeError(
-            f"the noise is {strength:g}, expected 0 to 10 (pixels are 0 to 1); choose such a value",
-            code="noise-range",
-        )
-
-
 @table.add("autoencoding", paper="Hinton & Salakhutdinov 2006; Vincent et al. 2008")
 class Autoencoding(PictureTask):
     """A picture again from `autoencoding.latent` numbers; with `autoencoding.noise` a clean one from a noisy one."""
 
     needs, data, has_text = ImageEncoder, SHOWN, False
-    settings = (*IMAGES, "autoencoding", "autoencoding.width", "autoencoding.noise")
+    settings = (
+        *IMAGES,
+        "training.batch_size",
+        "autoencoding",
+        "autoencoding.width",
+        "autoencoding.noise",
+    )
     measures: ClassVar[dict[str, bool]] = {"loss": False, "psnr": True}
     command: ClassVar[str] = "reconstruct {model} picture.png --out before-after.png"
     method: ClassVar[str] = 'm.reconstruct("picture.png")'
     verbs, looks = ("reconstruct", "encode", "from_latent"), ()
     example = staticmethod(pictured_of)
-    predict_options: ClassVar[dict[str, Option]] = {
-        "noise": Option(
-            float, "noise added to what is read; by default that of training", 0, 10, check_noise
-        )
-    }
+    predict_options: ClassVar[dict[str, Option]] = {"noise": Option(float, "noise to add", 0, 10)}
 
     def __init__(self, recipe: Recipe, image_size: Size) -> None:
         self.how, self.image_size = recipe.autoencoding, image_size

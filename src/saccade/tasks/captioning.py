@@ -41,8 +41,7 @@ from .image_batches import (
     size_of,
     sizes_from,
 )
-from .output_lengths import OutputLengths
-from .search_options import make_search
+from .search_options import OutputLengths, make_search
 from .task import GENERATING, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
@@ -69,7 +68,7 @@ class Describing(PictureTask, Generating):
 
     needs = ImageToText
     settings = (*PictureTask.settings, *GENERATING)
-    counted, budget = "pictures", 2048
+    counted, judged_tokens = "pictures", 2048
     texts_about: ClassVar[Any]  # of an example: the texts to generate
     question_of: ClassVar[Any]  # and what is read before them
     outcome: ClassVar[str]

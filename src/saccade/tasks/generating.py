@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ..decoding import searcher
-from .output_lengths import OutputLengths, check_length
-from .search_options import SEARCH, Option, make_search
+from .search_options import SEARCH, Option, OutputLengths, check_length, make_search
 from .task import Each, ExampleTask
 
 
@@ -24,7 +23,7 @@ class Generating(ExampleTask):
     predict_options: ClassVar[dict[str, Option]] = SEARCH
     answers: ClassVar[tuple[str, ...]] = ("text", "log_prob", "finished", "alternatives")
     counted: ClassVar[str]  # what an evaluation counts
-    budget: ClassVar[int]  # tokens of a batch whose loss is measured
+    judged_tokens: ClassVar[int]  # tokens of a batch whose loss is measured
     lengths: OutputLengths
     # What is generated for examples, each with its number, `text` and whether it is `finished`.
     write: Callable[..., Iterator[tuple[int, Any]]]
@@ -67,4 +66,4 @@ class Generating(ExampleTask):
         found = {self.counted: len(examples), "beam": beam, **self.judge(outputs, examples, **how)}
         if cut:
             found["cut_outputs"] = cut
-        return found | self.metrics(model, self.numbers(examples), self.budget)
+        return found | self.metrics(model, self.numbers(examples), self.judged_tokens)

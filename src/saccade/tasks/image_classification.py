@@ -48,7 +48,13 @@ class ImageClassification(PictureTask, LabelTask):
     """One label for a picture: a pool makes one vector of those of all positions."""
 
     needs, data, has_text = ImageEncoder, PICTURED, False
-    settings = (*IMAGES, "data.rotate_test", "training.smoothing", "training.agreement")
+    settings = (
+        *IMAGES,
+        "training.batch_size",
+        "data.rotate_test",
+        "training.smoothing",
+        "training.agreement",
+    )
     label, unit, outcome = "label", "picture", "label"
     few_labels = "check that a folder holds the pictures of one label"
     text_of = staticmethod(lambda example: example.image.name)
@@ -73,11 +79,11 @@ class ImageClassification(PictureTask, LabelTask):
     def learn(
         cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None
     ) -> Self:
-        return cls(cls.learn_labels(train), size_of(recipe, train), recipe.data.rotate_test)
+        return cls(cls.learn_labels(train), size_of(recipe, train), recipe.data.rotate_test or 0)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(tokens["labels"], sizes_from(tokens), recipe.data.rotate_test)
+        return cls(tokens["labels"], sizes_from(tokens), recipe.data.rotate_test or 0)
 
     def tokens(self) -> dict[str, Any]:
         return {"labels": self.labels, "image_size": list(self.image_size)}

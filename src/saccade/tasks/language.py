@@ -41,13 +41,6 @@ from .task import (
 from .token_stream import CarriedWork, Stream, StreamWork
 
 
-def check_limit(limit: int) -> None:
-    if not 1 <= limit <= 1_000_000:
-        raise SaccadeError(
-            f"a limit of {limit} tokens; give 1 to 1,000,000", code="predict-option-range"
-        )
-
-
 @table.add("language-modelling", paper="Bengio et al. 2003; Radford et al. 2018")
 class LanguageModelling(Task):
     """What comes next in plain text, or what was hidden in it, by the objective."""
@@ -62,7 +55,7 @@ class LanguageModelling(Task):
     routes: tuple[str, ...] = ("generate",)
     answers = ("text", "tokens", "finished")
     predict_options: ClassVar[dict[str, Option]] = {
-        "limit": Option(int, "the largest number of tokens", check=check_limit),
+        "limit": Option(int, "the largest number of tokens", 1, 1_000_000),
         **SAMPLING,
     }
     example_types = (Document,)
@@ -137,7 +130,7 @@ class LanguageModelling(Task):
         dev: Sequence[Document],
         device: torch.device,
     ) -> StreamWork:
-        if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
+        if self.how.carry and (recipe.training.compile is True or distributed.is_initialized()):
             raise SaccadeError(
                 "language.carry is for one process and a model that is not compiled; leave it out"
             )

@@ -125,7 +125,7 @@ class AboutPictures(PictureTask):
 
     def read_inputs(self, recipe: Recipe, where: str) -> Iterator[tuple[Picture, str]]:
         """Images are beside the file, wherever those of the training data are."""
-        found = read(self.data, where, recipe.data.options(where))
+        found = read(self.data, where, recipe.data.options_of(where))
         return ((one.image, one.question) for one in found)
 
     def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:

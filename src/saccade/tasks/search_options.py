@@ -1,15 +1,48 @@
-"""The options of predictions: their types, meaning and checks, and the search that some of them ask for."""
+"""The options of predictions: their types, meaning and checks, the search that some of them ask for, and how long an output may become."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ..decoding import MakeSearch, searcher
 from ..errors import SaccadeError, did_you_mean
-from .output_lengths import check_length
+
+MAX_OUTPUT_TOKENS = 100_000
+
+
+@dataclass(frozen=True)
+class OutputLengths:
+    """The most target tokens per source token, and the most tokens of a target, that the training data has; 0 where none was read."""
+
+    ratio: float = 0.0
+    longest: int = 0
+
+    def __post_init__(self) -> None:
+        # as no training writes them
+        if not (0 <= self.ratio <= MAX_OUTPUT_TOKENS and 0 <= self.longest <= MAX_OUTPUT_TOKENS):
+            raise TypeError(f"lengths beyond {MAX_OUTPUT_TOKENS:,}")
+
+    @classmethod
+    def measure(cls, sizes: Sequence[tuple[int, int]]) -> OutputLengths:
+        """Of the sizes of sources and targets."""
+        ratio = max((target / source for source, target in sizes), default=0.0)
+        return cls(
+            round(min(ratio, MAX_OUTPUT_TOKENS), 4),
+            min(max((target for _, target in sizes), default=0), MAX_OUTPUT_TOKENS),
+        )
+
+    def limit(self, source: int) -> int:
+        """For a source of so many tokens: as long as in the training data, and twice the source and ten at least."""
+        return max(2 * source + 10, min(math.ceil(self.ratio * source) + 10, self.longest))
+
+
+def check_length(most: int) -> None:
+    if not 1 <= most <= MAX_OUTPUT_TOKENS:
+        raise SaccadeError(f"a max_length of {most} tokens; give 1 to {MAX_OUTPUT_TOKENS:,}")
 
 
 @dataclass(frozen=True)
@@ -36,7 +69,7 @@ class Option:
         found: Any = value
         if (low is not None and found < low) or (high is not None and found > high):
             raise SaccadeError(
-                f"{name} is {value:g}, expected {low:g} to {high:g}; choose such a value",
+                f"the {name} is {value}, expected {low:,} to {high:,}; choose such a value",
                 code="predict-option-range",
             )
 

@@ -30,9 +30,8 @@ from ..views.document import Document
 from . import decoding_steps
 from .attention_sites import attends, sites_between
 from .generating import Generating
-from .output_lengths import OutputLengths
 from .pair_work import PairWork, WorkWithBleu
-from .search_options import SEARCH, Option, make_search
+from .search_options import SEARCH, Option, OutputLengths, make_search
 from .task import GENERATING, ExampleTask, device_of, from_tokens, learn_vocabulary, one_text, table
 from .text_scores import (
     alignment_error_rate,
@@ -74,7 +73,7 @@ class Translation(Generating):
     settings = (*ExampleTask.settings, *FOR_PAIRS, "data.max_ratio")
     verbs: ClassVar[tuple[str, ...]] = ("translate", "align", "steps", "score")
     routes, looks, by_token = ("translate",), ("text", "target"), True
-    counted, budget = "sentences", 8192
+    counted, judged_tokens = "sentences", 8192
     shown = staticmethod(lambda pair: (pair.source, pair.target))
     predict_options = SEARCH | {"copy_unknown": Option(bool, "copy unknown words from the source")}
     example_types, example_form = (Pair,), "(source, target)"
@@ -181,7 +180,7 @@ class Translation(Generating):
         return len(example.source), len(example.target) + 1
 
     def misfit(self, example: Numbered, recipe: Recipe) -> tuple[str, str] | None:
-        ratio, texts = recipe.data.max_ratio, (example.pair.source, example.pair.target)
+        ratio, texts = recipe.data.max_ratio or 0, (example.pair.source, example.pair.target)
         if self.alike and lopsided((len(example.source) - 1, len(example.target)), texts, ratio):
             what = f"with one side more than {ratio:g} times as long as the other (data.max_ratio)"
             return (
