@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -82,29 +83,34 @@ def prediction(
     system.task.check_predict(chosen)
     folders = str(model), tuple(map(str, others or ()))
     how = How(*folders, device, precision, tuple(chosen.items()), align)
-    made = (made_of or Prediction)(system, how, input_file, json_)
-    made.out_file, made.kind, made.on, made.jobs, made.show = out_file, kind, on, jobs, show
-    return made
+    places = {"out_file": out_file, "kind": kind, "on": on, "jobs": jobs}
+    return (made_of or Prediction)(system, how, input_file, json_, show, **places)
 
 
+@dataclass
 class Prediction:
     """Answers to inputs, group by group and in their order: printed as lines or JSON, or written into a file."""
 
-    out_file: Path | None
-    kind: str  # the ending that chooses the format
-    on: str
-    jobs: int
-    show: Show | None
+    system: System
+    how: How
+    where: str | None
+    as_json: bool
+    show: Show | None = None
+    out_file: Path | None = None
+    kind: str = ""  # the ending that chooses the format
+    on: str = "here"
+    jobs: int = 2
+    image: str | None = None  # that questions are about
+    cut: int = 0
+    count: int = 0
+    unread: int = 0
+    missing: bool = False
+    alone: bool = False
 
-    def __init__(self, system: System, how: How, where: str | None, as_json: bool) -> None:
-        self.system, self.task, self.how = system, system.task, how
-        self.where, self.as_json, self.unknown = where, as_json, Unknown(system)
-        self.asks = "question" in self.task.fields
+    def __post_init__(self) -> None:
+        self.task, self.unknown = self.system.task, Unknown(self.system)
+        self.asks, self.tags = "question" in self.task.fields, "tag" in self.task.verbs
         self.reads_images = "image" in self.task.fields and not self.asks
-        self.tags = "tag" in self.task.verbs
-        self.image: str | None = None  # that questions are about
-        self.cut = self.count = self.unread = 0
-        self.missing = self.alone = False
 
     def run(self, given: list[str] | None) -> None:
         """Answers texts, the paths of images, or an image and questions; or a file; or stdin as it comes."""
@@ -254,16 +260,14 @@ class Prediction:
         if not self.reads_images and not self.tags:
             self.unknown.note([name_of(one) for one in good])
         self.cut, self.count = self.cut + count_cut(answers), self.count + len(inputs)
-        rows = zip(answers, self.printed(good, answers), strict=True)
-        made = list[tuple[Any, str, dict[str, Any]]]()
-        for n, one in enumerate(inputs):
-            if n in wrong:
-                note(f"saccade: {wrong[n]}")
-                self.unread += 1
-                made.append((None, "", {"image": one.name, "error": wrong[n]}))
-            else:
-                answer, (line, row) = next(rows)
-                made.append((answer, line, row))
+        made = [
+            (one, line, row)
+            for one, (line, row) in zip(answers, self.printed(good, answers), strict=True)
+        ]
+        for n, why in sorted(wrong.items()):
+            note(f"saccade: {why}")
+            made.insert(n, (None, "", {"image": inputs[n].name, "error": why}))
+        self.unread += len(wrong)
         return made
 
     def printed(self, inputs: list[Any], answers: list[Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -348,19 +352,15 @@ class Prediction:
         def tagged() -> Iterator[tuple[Any, list[str]]]:
             source = self.read_file(str(self.where))
             while some := list(islice(source, MANY)):
-                answers = [one for one, _, _ in self.answer(some)]
-                yield from zip(
-                    some, ([visible(tag) for tag in one] for one in answers), strict=True
-                )
+                for given, (answer, _, _) in zip(some, self.answer(some), strict=True):
+                    yield given, [visible(tag) for tag in answer]
 
         found = tagged()
-        first = next(found, None)  # a mistake is reported before anything is printed
-        pairs = found if first is None else chain([first], found)
-        lines = tag_conllu(str(self.where), pairs, self.system.recipe.data.column)
+        first = list(islice(found, 1))  # a mistake is reported before anything is printed
+        column = self.system.recipe.data.column
+        lines = tag_conllu(str(self.where), chain(first, found), column)
         whole = (line if line.endswith("\n") else line + "\n" for line in lines)
-        if self.out_file is not None:
-            write_atomically(self.out_file, "".join(whole).encode())
-            return note(f"{self.out_file}: {self.count:,} sentences")
-        for line in whole:
-            sys.stdout.write(line)
-        return None
+        if self.out_file is None:
+            return sys.stdout.writelines(whole)
+        write_atomically(self.out_file, "".join(whole).encode())
+        return note(f"{self.out_file}: {self.count:,} sentences")

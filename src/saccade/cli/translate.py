@@ -56,11 +56,9 @@ def translate(
     elif with_steps:
         show = partial(print_steps, search=search, candidates=candidates, as_json=how["json_"])
     align = with_alignment and given is None
-    prediction(model, "translate", align=align, show=show, **how).run(given_texts(text))
-
-
-def given_texts(text: str | None) -> list[str]:
-    return [] if text is None else [text]
+    prediction(model, "translate", align=align, show=show, **how).run(
+        [] if text is None else [text]
+    )
 
 
 def check_shown(
