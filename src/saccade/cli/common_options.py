@@ -27,7 +27,7 @@ def flag(name: str, text: str, **more: Any) -> Any:
     return typer.Option(name, help=text, **more)
 
 
-def option(kind: type, text: str, *names: str, default: Any = None, **more: Any) -> tuple[Any, Any]:
+def option(kind: Any, text: str, *names: str, default: Any = None, **more: Any) -> tuple[Any, Any]:
     """An option as a row of a table of options: its annotation and its default."""
     default = False if kind is bool else default
     kind = kind if default is not None else kind | None

@@ -83,8 +83,8 @@ def prediction(
     system.task.check_predict(chosen)
     folders = str(model), tuple(map(str, others or ()))
     how = How(*folders, device, precision, tuple(chosen.items()), align)
-    places = {"out_file": out_file, "kind": kind, "on": on, "jobs": jobs}
-    return (made_of or Prediction)(system, how, input_file, json_, show, **places)
+    made = made_of or Prediction
+    return made(system, how, input_file, json_, show, out_file, kind, on, jobs)
 
 
 @dataclass
@@ -361,6 +361,7 @@ class Prediction:
         lines = tag_conllu(str(self.where), chain(first, found), column)
         whole = (line if line.endswith("\n") else line + "\n" for line in lines)
         if self.out_file is None:
-            return sys.stdout.writelines(whole)
-        write_atomically(self.out_file, "".join(whole).encode())
-        return note(f"{self.out_file}: {self.count:,} sentences")
+            sys.stdout.writelines(whole)
+        else:
+            write_atomically(self.out_file, "".join(whole).encode())
+            note(f"{self.out_file}: {self.count:,} sentences")
