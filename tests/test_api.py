@@ -27,7 +27,7 @@ from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
 from saccade.models.protocols import GraphLabeler, MeshLabeler
-from saccade.system.system import examples_of
+from saccade.system.recipe_data import examples_of
 from saccade.tasks.translation import Translation
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
@@ -37,7 +37,7 @@ RECIPE: dict[str, Any] = {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
         "test": "phrasebook:test",
-        "phrasebook": {"train": 150, "dev": 12, "test": 12},
+        "options": {"train": 150, "dev": 12, "test": 12},
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 12, "hidden": 12, "dropout": 0.1},
@@ -396,7 +396,7 @@ def test_a_resumed_fit_ends_bit_for_bit_where_a_whole_one_does(
     [
         ("model.dim=10", "model.dim"),
         ("seed=1", "seed"),
-        ("data.phrasebook.train=149", "data.phrasebook.train"),
+        ("data.options.train=149", "data.options.train"),
         ("training.smoothing=0.2", "training.smoothing"),
         ("model.score=dot", "model.score"),
         ("vocabulary.lowercase=false", "vocabulary.lowercase"),
@@ -450,11 +450,11 @@ def test_a_place_that_is_taken_is_left_alone(copy: Path, tmp_path: Path) -> None
         ("data.train=''", "data.train is not set; name the data, such as data.train=train.tsv"),
         ("data.train=nowhere.tsv", "no file 'nowhere.tsv'"),
         ("data.train=phrasebook:trian", "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?"),
-        ("data.phrasebook={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
-        ("data.phrasebook={train: -5}", "-5"),
-        ("data.phrasebook={train: many}", "many"),
-        ("data.phrasebook={train: [1]}", "the corpus 'phrasebook' cannot be generated with"),
-        ("data.phrasebook={train: 1000000000000}", "1,000,000"),
+        ("data.options={trian: 5}", "the corpus 'phrasebook' cannot be generated with {'trian': 5}"),
+        ("data.options={train: -5}", "-5"),
+        ("data.options={train: many}", "many"),
+        ("data.options={train: [1]}", "the corpus 'phrasebook' cannot be generated with"),
+        ("data.options={train: 1000000000000}", "1,000,000"),
         ("training.tokens=8", "more than a batch may hold (training.tokens=8)"),
         ("model.family=transformer-decoder", "model.family is 'transformer-decoder', which is not an encoder–decoder; choose one of: "),
         ("model.family=transformer-encoder", "model.family is 'transformer-encoder', which is not an encoder–decoder; choose one of: "),

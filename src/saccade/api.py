@@ -17,21 +17,13 @@ from .decoding import Ensemble, searcher
 from .errors import SaccadeError, with_article
 from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, write_once
 from .recipe import LIMITS
+from .settings import AUTO, fixed
 from .system import run_report
-from .system.attention_sites import blind_sites
-from .system.system import (
-    System,
-    build,
-    check_options,
-    load,
-    model_files,
-    prepared,
-    read_config,
-    read_json,
-    usual_run,
-)
-from .tasks.language import LanguageModelling
-from .tasks.translation import Translation
+from .system.build import build, load, prepared, usual_run
+from .system.model_folder import read_config, read_json
+from .system.system import System, check_options, model_files
+from .tasks.attention_sites import blind_sites
+from .tasks.task import Task
 from .training.checkpoints import Progress, RunFolder, model_content
 from .training.cost import summary
 from .training.distributed import SharedError, check_shared, join_ranks
@@ -61,16 +53,8 @@ align, classify, decode, evaluate, generate = (
     System.evaluate,
     System.generate,
 )
-answer = System.answer
-tag, translate, translations, unknown_words = (
-    System.tag,
-    System.translate,
-    System.translations,
-    System.unknown_words,
-)
-show = System.look
-caption = System.caption
-check_translatable = System.check_translatable
+answer, caption, predict, show = System.answer, System.caption, System.predict, System.look
+tag, translate, unknown_words = System.tag, System.translate, System.unknown_words
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
 OF_TRAINING = "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip "
@@ -128,11 +112,11 @@ def fit(
             padding = f"{work.padding():.1%} of the tokens in batches are padding"
             for note in (*system.notes, *([padding] if system.task.texts([]) else [])):
                 heard.note(note)
-            higher = recipes.task(made).measures[training.watch]
+            higher = made.kind.measures[training.watch]
             folder = RunFolder(path, model_files(system))
             finish = partial(run_report.finish, path, work=work, show=show, note=heard.note)
             try:
-                with use_threads(training.threads):
+                with use_threads(fixed(training.threads)):
                     ended = Training(
                         system.model, work, training, folder, heard, ranks, made.seed, higher
                     ).run()
@@ -146,7 +130,7 @@ def fit(
                     heard.note(
                         f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax"
                     )
-            with use_threads(training.threads):
+            with use_threads(fixed(training.threads)):
                 ranks.lead(lambda: finish(system=best))
             return best, ended
 
@@ -172,7 +156,9 @@ def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> N
         )
         how = f"continues first in {run}" if begun else f"is trained first into {run}"
         limits = ", ".join(
-            f"{name}: {value:,}" for name in LIMITS if (value := getattr(first.training, name))
+            f"{name}: {value:,}"
+            for name in LIMITS
+            if (value := getattr(first.training, name)) not in (None, AUTO)
         )
         watcher.note(
             f"starts from the model of {file.stem}, which {how} ({limits or 'see its recipe'})"
@@ -249,10 +235,11 @@ def ensemble(systems: Sequence[System]) -> System:
     return System(first.recipe, model, first.task)
 
 
-def check_ensembled(task: type[Any], name: str) -> None:
-    if not issubclass(task, Translation | LanguageModelling):
+def check_ensembled(task: type[Task], name: str) -> None:
+    if not task.by_token:
         raise SaccadeError(
-            f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself"
+            f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself",
+            code="no-ensemble",
         )
 
 

@@ -16,13 +16,13 @@ import pytest
 from saccade import api
 from saccade.errors import SaccadeError
 from saccade.system import run_report
-from saccade.system.system import SAMPLES
+from saccade.system.recipe_data import SAMPLES
 from saccade.training.loop import Watcher
 from saccade.training.signals import Stopped
 from support import run_cli, tiny_recipe
 
 RECIPE = tiny_recipe(
-    data={"phrasebook": {"train": 60, "dev": 8, "test": 4}},
+    data={"options": {"train": 60, "dev": 8, "test": 4}},
     model={"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.0},
     training={
         "updates": 6,

@@ -105,7 +105,7 @@ def test_fewer_evaluations_than_asked_for_are_said_to_be_fewer(
 
 
 def test_averaging_changes_nothing_of_the_training(stage: Any) -> None:
-    stage.training("plain", **{**CHOSEN, "average": 0}).run()
+    stage.training("plain", **{**CHOSEN, "average": None}).run()
     stage.training("averaged", **CHOSEN).run()
     assert stage.same("plain", "averaged")
     assert not (stage.root / "plain" / "kept").exists()
@@ -199,7 +199,7 @@ def test_a_broken_one_among_the_kept_is_told_with_a_way_out(stage: Any) -> None:
         folder.keep(torch.nn.Linear(2, 2), update, 2)
     (folder.kept()[0] / "model.safetensors").write_bytes(b"junk")
     with pytest.raises(
-        SaccadeError, match=r"kept cannot be read .* set training.average=0 and pass resume=True"
+        SaccadeError, match=r"kept cannot be read .* set training.average=null and pass resume=True"
     ):
         folder.mean_kept()
     folder.forget(2)

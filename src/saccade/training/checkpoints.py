@@ -268,7 +268,7 @@ class RunFolder:
             )
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
-                f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True"
+                f"{self.path}/kept cannot be read ({error}); set training.average=null and pass resume=True"
             ) from None
 
     def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:

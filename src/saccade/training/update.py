@@ -82,7 +82,7 @@ class Update:
         return norm
 
     def spread(self) -> nn.Module:
-        if not self.settings.compile:
+        if self.settings.compile is not True:
             return self.model
         # of many shapes one graph for all, whose kernels take sizes as they come; else a minute would go into each of them
         dynamic = not self.work.one_shape if self.captured else None
