@@ -71,7 +71,7 @@ def note_data(
     notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
     shared = overlap(task.data, train, dev)
     if task.data is LABELED:
-        tally = Counter(one.label for one in train if one.label is not None)
+        tally = Counter(name for one in train for name in task.labels_of(one) or ())
         notes += [
             f"warning: {finding.sentence}" for finding in find_useless_labels(tally, len(train))
         ]
