@@ -102,7 +102,7 @@ def test_a_graph_in_numbers() -> None:
     task = Nodes.learn(recipe(), [TINY])
     [one] = task.numbers([TINY])
     assert one.labels == [0, UNLABELED, 1]
-    assert one.parts[1].values.tolist() == [[1, 2, 0], [2, 1, 3], [0, 3, 1]], (
+    assert one.rows[1].values.tolist() == [[1, 2, 0], [2, 1, 3], [0, 3, 1]], (
         "1 for itself, then the kinds by name, 0 for none"
     )
     strange = Graph(("green",), ("a",), (), 2)

@@ -10,7 +10,6 @@ from ..data.corpora import LABELED, overlap
 from ..data.findings import find_useless_labels
 from ..errors import SaccadeError
 from ..settings import resolve
-from ..tasks.task import Task
 from ..training.work import Work
 
 SAMPLES = 6  # dev examples that a report shows
@@ -47,7 +46,7 @@ def spread(examples: Sequence[Any]) -> Sequence[Any]:
 
 
 def note_data(
-    task: Task,
+    task: Any,
     recipe: Recipe,
     train: Sequence[Any],
     dev: Sequence[Any],
