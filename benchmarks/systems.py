@@ -163,7 +163,7 @@ def values_of(name: str) -> list[float]:
 
 def sets_of(line: str) -> list[str]:
     """The public data sets that the recipes of a command read, by the names that `saccade fetch` has for them."""
-    from saccade.config.index import RECIPES
+    from saccade.config.index import recipe_files, values_of
     from saccade.data.corpora import is_generated
     from saccade.data.delimited import split_name
     from saccade.data.lines import paths_of
@@ -171,9 +171,7 @@ def sets_of(line: str) -> list[str]:
 
     found: list[str] = []
     for word in recipes_of(line):
-        given = (
-            yaml.safe_load((RECIPES / f"{word}.yaml").read_text(encoding="utf-8")).get("data") or {}
-        )
+        given = values_of(recipe_files()[word]).get("data") or {}
         sources = [str(given[split]) for split in ("train", "dev", "test") if given.get(split)]
         paths = [
             path

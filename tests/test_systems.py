@@ -60,9 +60,9 @@ def test_every_system_of_the_lectures_is_there(systems: ModuleType) -> None:
 
 
 def test_every_recipe_that_is_named_exists(systems: ModuleType) -> None:
-    from saccade.config.index import RECIPES
+    from saccade.config.index import recipe_files
 
-    recipes = {path.stem for path in RECIPES.glob("*.yaml")}
+    recipes = set(recipe_files())
     for name, row in systems.systems().items():
         for line in [*row["run"], *row.get("record", [])]:
             assert set(systems.recipes_of(line)) <= recipes, f"{name}: {line}"

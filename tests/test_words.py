@@ -13,7 +13,7 @@ FILES = sorted((ROOT / "src" / "saccade").rglob("*.py"))
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "recipes").glob("*.yaml")),
+    *sorted((ROOT / "recipes").rglob("*.yaml")),
 ]
 
 # pattern → what to write instead

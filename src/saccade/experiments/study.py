@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-import yaml
 
 from ..config import index
 from ..data.corpora import generate
@@ -291,8 +290,7 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
 
 
 def load_yaml(name: str) -> Values:
-    found: Values = yaml.safe_load((index.RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    return index.values_of(index.recipe_files()[name])
 
 
 def training(scale: str, updates: int, tokens: int, **more: Any) -> Values:
