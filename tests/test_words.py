@@ -34,7 +34,7 @@ INSTEAD = {
 # what a word may also mean
 ALLOWED = {
     # the key of a result file, and of what 0.1.0 wrote; the figures of a paper
-    "figures": ("saccade/results.py", "training/checkpoints.py", "views/figures.py"),
+    "figures": ("experiments/results.py", "training/checkpoints.py", "views/figures.py"),
     # settings of 0.1.0; where a sentence says that something happens; a tensor changed in place
     "places": (
         "models/builder.py",
