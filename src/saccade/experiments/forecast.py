@@ -43,7 +43,7 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
         for job in mine:
             share = units[job.row] / units[known.row] * updates(job) / updates(known)
             if not job.done:
-                most = 60 * job.settings["training"].get("minutes", 0) or float("inf")
+                most = 60 * (job.settings["training"].get("minutes") or 0) or float("inf")
                 share *= min(1.0, most / max(seconds * share, 1e-9))
                 found[job.name] = seconds * share, operations * share
     return found
