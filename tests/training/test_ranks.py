@@ -91,7 +91,7 @@ def test_who_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     assert prints(plain), "one process prints whatever its environment"
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert [
-        prints(error) for error in (plain, stopped, SharedError("x", True), SharedError("x", False))
+        prints(error) for error in (plain, stopped, SharedError("x", True, code="x"), SharedError("x", False, code="x"))
     ] == [
         False,
         False,
@@ -99,7 +99,7 @@ def test_who_prints(monkeypatch: pytest.MonkeyPatch) -> None:
         False,
     ]
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert [prints(error) for error in (plain, stopped, SharedError("x", False))] == [
+    assert [prints(error) for error in (plain, stopped, SharedError("x", False, code="x"))] == [
         True,
         True,
         False,

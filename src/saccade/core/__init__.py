@@ -1,4 +1,4 @@
-"""What attention is: mechanisms, how they are run, and how they are looked at. Needs torch alone."""
+"""The core: mechanisms, backends and recording. Depends on torch alone."""
 
 from ..registry import Table
 from . import (

@@ -138,7 +138,7 @@ class Ensemble(Decodable):
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         if not models:
-            raise SaccadeError("an ensemble of no models; give at least one")
+            raise SaccadeError("an ensemble of no models; give at least one", code="no-models")
         self.models = nn.ModuleList(models)
 
     @classmethod

@@ -83,16 +83,24 @@ class Sample(Search):
     def __post_init__(self) -> None:
         if not (0 <= self.temperature < float("inf")):
             raise SaccadeError(
-                f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)"
+                f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)",
+                code="temperature-out-of-range",
             )
         if self.top_k is not None and self.top_k < 1:
-            raise SaccadeError(f"top_k is {self.top_k}; give at least 1, or leave it out")
+            raise SaccadeError(
+                f"top_k is {self.top_k}; give at least 1, or leave it out",
+                code="top-k-out-of-range",
+            )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SaccadeError(
-                f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out"
+                f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out",
+                code="top-p-out-of-range",
             )
         if not 0 <= self.seed < 2**63:
-            raise SaccadeError(f"the seed is {self.seed}; give a whole number from 0 to 2^63 − 1")
+            raise SaccadeError(
+                f"the seed is {self.seed}; give a whole number from 0 to 2^63 − 1",
+                code="seed-out-of-range",
+            )
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         self.generator = torch.Generator(device=device).manual_seed(self.seed)
@@ -178,18 +186,24 @@ class Beam(Search):
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 1000:
-            raise SaccadeError(f"a beam of {self.width}; give a whole number from 1 to 1000")
+            raise SaccadeError(
+                f"a beam of {self.width}; give a whole number from 1 to 1000",
+                code="beam-out-of-range",
+            )
         if not -10 <= self.length_penalty <= 10:
             raise SaccadeError(
-                f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)"
+                f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)",
+                code="length-penalty-out-of-range",
             )
         if self.length_rule not in LENGTH_RULES:
             raise SaccadeError(
-                f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}"
+                f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}",
+                code="unknown-length-rule",
             )
         if not 0 <= self.coverage_penalty <= 100:
             raise SaccadeError(
-                f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)"
+                f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)",
+                code="coverage-penalty-out-of-range",
             )
 
     @property
@@ -318,7 +332,8 @@ def searcher(
     Beam(0, 0, **how)  # type: ignore[arg-type]  # a wrong value shows before any work is done
     if (length_rule != "power" or coverage_penalty) and (beam == 1 or sample is not None):
         raise SaccadeError(
-            "a length rule and a coverage penalty rank the outputs of a beam, and there is none; give a beam above 1"
+            "a length rule and a coverage penalty rank the outputs of a beam, and there is none; give a beam above 1",
+            code="beam-missing",
         )
     if sample is not None:
         Sample(0, 0, **sample)

@@ -60,7 +60,8 @@ def direction_and_real(
     parts = (False, Full()) if mask is None else mask.causal_and_keys()
     if parts is None:
         raise SaccadeError(
-            f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others"
+            f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others",
+            code="mask-not-supported",
         )
     causal, keys = parts
     if type(keys) is Full:
@@ -96,7 +97,7 @@ class LightConvolution(ConvolutionMixer):
         if self.heads < 1 or dim % self.heads:
             name = "heads" if kernels is None else "kernels"
             wrong = f"dim must be a multiple of {name}, got dim={dim} and {name}={self.heads}"
-            raise SaccadeError(f"{wrong}; choose {name} that divide it")
+            raise SaccadeError(f"{wrong}; choose {name} that divide it", code="heads-do-not-divide")
         self.inner, self.outer = nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
         self.pointwise = nn.Linear(dim, dim) if pointwise else None
         initialize(self.inner, self.outer, *([] if self.pointwise is None else [self.pointwise]))

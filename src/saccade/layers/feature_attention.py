@@ -78,7 +78,8 @@ class Cbam(FeatureAttention):
         super().__init__()
         if width % 2 == 0:
             raise SaccadeError(
-                f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}"
+                f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}",
+                code="width-not-odd",
             )
         self.squeeze = ChannelMLP(dim, reduction, bias=False)
         self.convolution, self.norm = (

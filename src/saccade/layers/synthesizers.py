@@ -194,17 +194,21 @@ class Synthesizer(MultiHeadAttention):
         for name, value, known in (("kind", kind, KINDS), ("plus", plus, COMBINATIONS)):
             if value not in known:
                 raise SaccadeError(
-                    f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these"
+                    f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these",
+                    code="unknown-choice",
                 )
         if rank is not None and not kind.startswith("factorized"):
             raise SaccadeError(
-                f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out"
+                f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out",
+                code="setting-without-effect",
             )
         make = (lambda score: Mechanism(score)) if make_mechanism is None else make_mechanism
         plain = make(NoScore() if plus == "none" else None)
         if plus == "none" and plain.mask.computed:
             wrong = f"{plain.mask!r} is computed from keys, which a synthesizer without q·k does not have"
-            raise SaccadeError(f"{wrong}; choose another mask, or plus=add")
+            raise SaccadeError(
+                f"{wrong}; choose another mask, or plus=add", code="parts-do-not-combine"
+            )
         super().__init__(
             dim, heads, mechanism=plain, bias=bias, dropout=dropout, head_width=head_width
         )

@@ -109,7 +109,8 @@ class Depth(PositionEmbedding):
         super().__init__(dim, join)
         if plain.make is Depth:
             raise SaccadeError(
-                "plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none"
+                "plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none",
+                code="parts-do-not-combine",
             )
         self.plain = plain(dim=dim)
         self.vectors = (
@@ -128,7 +129,8 @@ class Depth(PositionEmbedding):
         """`depth` (B N): of each token in its sentence's tree."""
         if depth is None:
             raise SaccadeError(
-                "the depth of words needs parse trees; pass depth=tree_depths(heads)"
+                "the depth of words needs parse trees; pass depth=tree_depths(heads)",
+                code="depth-missing",
             )
         return super().forward(self.plain(x, at), depth)
 

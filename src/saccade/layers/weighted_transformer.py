@@ -78,14 +78,18 @@ class WeightedBlock(Block):
                 if not isinstance(attention, MultiHeadAttention):
                     got = f"got {type(attention).__name__}"
                     raise SaccadeError(
-                        f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out"
+                        f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out",
+                        code="parts-do-not-combine",
                     )
                 heads = attention.heads
                 if not shared and hidden % heads:
                     wrong = (
                         f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}"
                     )
-                    raise SaccadeError(f"{wrong}; block=weighted gives each head an equal part")
+                    raise SaccadeError(
+                        f"{wrong}; block=weighted gives each head an equal part",
+                        code="heads-do-not-divide",
+                    )
                 inner, count = (hidden, 1) if shared else (hidden // heads, heads)
                 attention.out = Branches(heads, attention.width, dim, inner, dropout, count)
         super().__init__(mixer, None, residual, cross)

@@ -91,7 +91,8 @@ class CNN(ImageEncoder):
         super().__init__()
         if len(c.depths) > 8:
             raise SaccadeError(
-                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8"
+                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8",
+                code="too-many-stages",
             )
         self.strides = [c.stem_stride, *[2] * (len(c.depths) - 1)]
         first = nn.Conv2d(3, c.dim, 3, c.stem_stride, 1, bias=False)

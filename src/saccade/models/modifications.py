@@ -127,7 +127,8 @@ def modified_recipe(name: str, config: type, given: Mapping[str, Any]) -> dict[s
     known = getattr(config, "__dataclass_fields__", {})
     if not {"position", "mixer", "stack"} <= set(known):
         raise SaccadeError(
-            "model.modification changes a Transformer; choose model.family=transformer, or leave it out"
+            "model.modification changes a Transformer; choose model.family=transformer, or leave it out",
+            code="modification-not-supported",
         )
     sizes = {key: given.get(key, known[key].default) for key in SIZES}
     row = table[name]

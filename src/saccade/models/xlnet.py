@@ -104,7 +104,8 @@ class XLNet(TransformerEncoder):
                 f"model.separator is {self.separator!r}, which is not one token of the vocabulary"
             )
             raise SaccadeError(
-                f"{wrong}; give a token that stands between the segments of the texts, or leave it out"
+                f"{wrong}; give a token that stands between the segments of the texts, or leave it out",
+                code="unknown-separator",
             )
         self.separating = found
         return found

@@ -87,7 +87,8 @@ def open_tensors(path: Path) -> Iterator[Any]:
         if isinstance(error, RuntimeError) and "unable to open file" not in str(error):
             raise
         raise SaccadeError(
-            f"{path} cannot be read as safetensors ({error}); copy it again"
+            f"{path} cannot be read as safetensors ({error}); copy it again",
+            code="checkpoint-damaged",
         ) from None
 
 
@@ -100,7 +101,9 @@ def check_parameters(
         here = tuple(model[name].shape) if name in model else "missing"
         if there != here:
             wrong = f"the parameters are not those of this model ('{name}' is {there} there and {here} here)"
-            raise SaccadeError(f"{path}: {wrong}; use the recipe it was trained with")
+            raise SaccadeError(
+                f"{path}: {wrong}; use the recipe it was trained with", code="checkpoint-differs"
+            )
 
 
 def stored_sizes(path: Path) -> dict[str, list[int]]:
@@ -127,7 +130,8 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
             value = file.get_tensor(stored[name])
             if value.is_complex() or (value.is_floating_point() and not is_sound(value)):
                 raise SaccadeError(
-                    f"{path}: '{name}' contains values that are no finite numbers; the model has diverged, train it again"
+                    f"{path}: '{name}' contains values that are no finite numbers; the model has diverged, train it again",
+                    code="parameters-not-finite",
                 )
             tensor.copy_(divide_like(value, tensor))
 
@@ -224,7 +228,8 @@ class RunFolder:
             return None
         if wrong := broken(last):
             raise SaccadeError(
-                f"{last} is not an intact checkpoint: {wrong}; remove it to start over"
+                f"{last} is not an intact checkpoint: {wrong}; remove it to start over",
+                code="checkpoint-damaged",
             )
         try:
             values = json.loads((last / "training.json").read_text(encoding="utf-8"))
@@ -232,7 +237,8 @@ class RunFolder:
             return Progress(**values).checked()
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise SaccadeError(
-                f"{last}/training.json cannot be read ({error}); remove {last} to start over"
+                f"{last}/training.json cannot be read ({error}); remove {last} to start over",
+                code="checkpoint-damaged",
             ) from None
 
     def keep(self, model: nn.Module, update: int, count: int) -> None:
@@ -268,7 +274,8 @@ class RunFolder:
             )
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
-                f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True"
+                f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True",
+                code="checkpoint-damaged",
             ) from None
 
     def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:
@@ -339,12 +346,15 @@ def convert(run: Path, out: Path) -> None:
     names = listed(last)
     if METADATA not in names:
         raise SaccadeError(
-            f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is"
+            f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is",
+            code="checkpoint-not-sharded",
         )
     if out.exists() and (
         not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).exists())
     ):
-        raise SaccadeError(f"{out} already exists; choose a new or empty folder with out=…")
+        raise SaccadeError(
+            f"{out} already exists; choose a new or empty folder with out=…", code="folder-exists"
+        )
     tensors = {
         MODEL + name: torch.empty(size, dtype=kind)
         for name, (size, kind) in list_parts(last, MODEL).items()

@@ -35,8 +35,8 @@ _closed: list[Any] = []  # groups; see `close`
 class SharedError(SaccadeError):
     """An error that all ranks are about to raise, of which one per machine prints it, unless `prints` is set."""
 
-    def __init__(self, text: str, prints: bool | None = None) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, prints: bool | None = None, *, code: str) -> None:
+        super().__init__(text, code=code)
         self.prints = prints
 
 
@@ -79,11 +79,11 @@ class Ranks:
         if self.count == 1:
             return do()
         try:
-            value, wrong = do(), ""
+            value, wrong = do(), None
         except SaccadeError as error:
-            wrong = error.shell
-        for one in filter(None, self.everyone(wrong)):
-            raise SharedError(one)
+            wrong = error.shell, error.code
+        for sentence, code in filter(None, self.everyone(wrong)):
+            raise SharedError(sentence, code=code)
         return value
 
     def lead(self, do: Callable[[], T]) -> T:
@@ -155,7 +155,8 @@ def rank_here() -> int:
     number = os.environ.get("RANK", "0")
     if processes() > 1 and not number.isdecimal():
         raise SaccadeError(
-            f"expected a whole number in the environment variable RANK, got '{number}'; unset it, or use torchrun"
+            f"expected a whole number in the environment variable RANK, got '{number}'; unset it, or use torchrun",
+            code="rank-not-a-number",
         )
     return int(number) if processes() > 1 else 0
 
@@ -176,7 +177,8 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
         return
     if dist.is_initialized():
         raise SaccadeError(
-            "a process group is already open, and training opens its own; call destroy_process_group() first"
+            "a process group is already open, and training opens its own; call destroy_process_group() first",
+            code="process-group-open",
         )
     if device.type == "cuda":
         torch.cuda.set_device(
@@ -193,7 +195,8 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
         lost = is_disconnect(error)
         first = heart.first_to_print(lost)
         if lost or isinstance(error, SaccadeError):
-            raise SharedError(LOST_RANK if lost else str(error), first) from None
+            code = error.code if isinstance(error, SaccadeError) else "rank-lost"
+            raise SharedError(LOST_RANK if lost else str(error), first, code=code) from None
         raise
     close(heart)
 
@@ -214,7 +217,8 @@ def connect(backend: str) -> Heartbeat:
     except (ValueError, RuntimeError) as error:
         why = str(error).split("\n")[0][:200]
         raise SaccadeError(
-            f"the training processes cannot connect ({why}); start them with torchrun"
+            f"the training processes cannot connect ({why}); start them with torchrun",
+            code="ranks-cannot-connect",
         ) from None
     return Heartbeat(store, rank, count)
 
@@ -235,12 +239,14 @@ def own_gpu(device: torch.device, local: int, there_are: int) -> int:
     """The number of this process's GPU: LOCAL_RANK."""
     if device.index is not None:
         raise SaccadeError(
-            f"device is '{device}', but each torchrun process uses its own GPU; write device=cuda"
+            f"device is '{device}', but each torchrun process uses its own GPU; write device=cuda",
+            code="device-per-rank",
         )
     if local >= there_are:
         advice = f"start torchrun with --nproc-per-node {there_are}, or set device=cpu"
         raise SaccadeError(
-            f"process {local} of this machine (counted from 0) has no GPU, there are {there_are}; {advice}"
+            f"process {local} of this machine (counted from 0) has no GPU, there are {there_are}; {advice}",
+            code="too-few-gpus",
         )
     return local
 
@@ -251,7 +257,8 @@ def check_shared(path: Path) -> None:
     while not path.exists():
         if time.monotonic() > until:
             raise SaccadeError(
-                f"rank {rank_here()} cannot see {path}, which rank 0 wrote; use an out=… that all machines share"
+                f"rank {rank_here()} cannot see {path}, which rank 0 wrote; use an out=… that all machines share",
+                code="folder-not-shared",
             )
         time.sleep(0.1)
 

@@ -148,7 +148,9 @@ def summary_writer() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         way = "install it with: pip install 'saccade-attention[tensorboard]', or leave the setting out"
-        raise SaccadeError(f"training.tensorboard needs the package tensorboard; {way}") from None
+        raise SaccadeError(
+            f"training.tensorboard needs the package tensorboard; {way}", code="package-missing"
+        ) from None
     return SummaryWriter
 
 

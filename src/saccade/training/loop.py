@@ -258,7 +258,8 @@ class Training:
         where = f", on a batch of lines {shown}" if every else ""
         raise SharedError(
             f"{what} became {value} at update {number}{where}; nothing of it was saved. Lower training.learning_rate (it is "
-            f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with resume=True"
+            f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with resume=True",
+            code="diverged",
         )
 
     def _evaluate(self, logs: Logs, last: bool) -> None:
@@ -282,7 +283,8 @@ class Training:
         watch = self.settings.watch
         if watch not in metrics:
             raise SharedError(
-                f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these"
+                f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these",
+                code="unknown-metric",
             )
         for name, value in metrics.items():
             self._check(f"the dev {name}", value, self.at.update)

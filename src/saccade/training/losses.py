@@ -122,7 +122,10 @@ def batch_loss(
     if doubly_stochastic:
         if not left.weights:
             wrong = f"training.doubly_stochastic is {doubly_stochastic:g}, and this model does not attend to a source"
-            raise SaccadeError(f"{wrong}; leave it out, or choose a model with attention")
+            raise SaccadeError(
+                f"{wrong}; leave it out, or choose a model with attention",
+                code="no-attention-to-source",
+            )
         loss = loss + doubly_stochastic * left.doubly_stochastic_penalty(wanted) / repeats
     if not agreement:
         return loss

@@ -42,7 +42,8 @@ def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) ->
     )
     if odd is not None:
         raise SaccadeError(
-            f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape"
+            f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape",
+            code="models-differ",
         )
     found = {}
     for name, last in each[-1].items():

@@ -64,7 +64,8 @@ def checkpoint_library() -> Iterator[Any]:
         rank, (cause, _) = next(iter(error.failures.items()))
         why = str(getattr(cause, "strerror", None) or cause).split("\n")[0][:300]
         raise SaccadeError(
-            f"rank {rank} cannot access its part of the checkpoint: {why}; check the path and the disk"
+            f"rank {rank} cannot access its part of the checkpoint: {why}; check the path and the disk",
+            code="checkpoint-damaged",
         ) from None
 
 
@@ -81,7 +82,8 @@ class MetadataReader(pickle.Unpickler):
         ):
             return super().find_class(module, name)
         raise SaccadeError(
-            f"it names {module}.{name}, which no checkpoint needs and which may be an attack; do not use this folder"
+            f"it names {module}.{name}, which no checkpoint needs and which may be an attack; do not use this folder",
+            code="checkpoint-unsafe",
         )
 
 
@@ -102,10 +104,13 @@ def read_metadata(folder: Path) -> Any:
             if place.relative_path not in names or place.transform_descriptors
         ]
     except SaccadeError as error:
-        raise SaccadeError(f"{folder}/{METADATA} is not a checkpoint's: {error}") from None
+        raise SaccadeError(
+            f"{folder}/{METADATA} is not a checkpoint's: {error}", code="checkpoint-damaged"
+        ) from None
     except Exception as error:  # unpickling may raise anything
         raise SaccadeError(
-            f"{folder}/{METADATA} cannot be read ({type(error).__name__}); copy the checkpoint again"
+            f"{folder}/{METADATA} cannot be read ({type(error).__name__}); copy the checkpoint again",
+            code="checkpoint-damaged",
         ) from None
     there = sum((folder / name).stat().st_size for name in names)
     if foreign or wanted > there or any(number < 0 for part in parts for number in part.size):
@@ -115,7 +120,8 @@ def read_metadata(folder: Path) -> Any:
             else f"it describes {wanted:,} bytes, and there are {there:,}"
         )
         raise SaccadeError(
-            f"{folder}/{METADATA} is not this checkpoint's: {why}; copy the checkpoint again"
+            f"{folder}/{METADATA} is not this checkpoint's: {why}; copy the checkpoint again",
+            code="checkpoint-damaged",
         )
     return found
 

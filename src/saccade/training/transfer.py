@@ -48,7 +48,8 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
         what = f"'{missing[0]}'" if missing else "encoder or decoder"
         kind = "a model.family of the same kind (such as transformer-encoder after a masked model)"
         raise SaccadeError(
-            f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts"
+            f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts",
+            code="start-from-does-not-fit",
         )
     return taken
 
@@ -92,5 +93,6 @@ def copy_rows(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
     else:
         sizes = f"{tuple(value.shape)} there and {tuple(parameter.shape)} here"
         raise SaccadeError(
-            f"{path}: '{name}' is {sizes}; use the same model.dim, hidden, heads … as that model"
+            f"{path}: '{name}' is {sizes}; use the same model.dim, hidden, heads … as that model",
+            code="start-from-does-not-fit",
         )
