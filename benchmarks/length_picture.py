@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from saccade.experiments.comparison import by_length
-from saccade.views.figures import lines
+from saccade.views.figures import lines, save
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = {
@@ -60,7 +60,7 @@ def main() -> None:
             "BLEU",
             title,
         )
-        made.savefig(ROOT / "docs" / file, dpi=120)
+        save(made, ROOT / "docs" / file)
 
 
 if __name__ == "__main__":

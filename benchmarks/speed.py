@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saccade.teaching.draw.panels import Bars, save, side_by_side
+from saccade.views.plots.layout import panels
+from saccade.views.plots.panels import Bars
+from saccade.views.plots.sheet import save
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = (
@@ -139,7 +141,7 @@ def draw(root: Path) -> None:
     x = "times as fast as the best peer (logarithmic; 1: equally fast)"
     panel = Bars("forward and backward", x, wide=5.4, tall=0.25 * len(bars), values=bars)
     note = f"{result['device']}, bfloat16 · hatched: slower than the peer"
-    sheet = side_by_side("Attention kernels against their best peer", note, [panel], left=2.6)
+    sheet = panels("Attention kernels against their best peer", note, [[panel]])
     save(sheet, root / "docs/images/speed-attention.png")
 
 

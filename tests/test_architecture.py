@@ -100,6 +100,24 @@ def test_nothing_but_the_command_line_imports_studies() -> None:
     assert [here for here, there in edges().items() if "studies" in there] == ["cli"]
 
 
+def test_only_the_plots_import_matplotlib() -> None:
+    found = {
+        path.parent.relative_to(ROOT).as_posix() for path in FILES if "matplotlib" in packages(path)
+    }
+    assert found == {"views/plots"}
+
+
+def packages(path: Path) -> set[str]:
+    """The top-level packages that a file imports, inside functions too."""
+    found = set()
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
 def test_no_two_modules_share_a_stem() -> None:
     stems = Counter(path.stem for path in FILES if path.stem not in ("__init__", "__main__"))
     assert [stem for stem, count in stems.items() if count > 1] == []

@@ -20,14 +20,16 @@ WAYS = [
     "--normalize relu --plain",
     "--heads 2",
     "--query 2",
-    "--lookup",
-    "--shuffle",
-    "--norm layer",
-    "--norm batch",
-    "--norm rms",
-    "--tf-idf lecture",
-    "--similar dog cat",
-    "--quiz --answers",
+    "attention --dim 1",
+    "lookup",
+    "order",
+    "norm layer",
+    "norm batch",
+    "norm rms",
+    "tf-idf",
+    "tf-idf lecture",
+    "similar dog cat",
+    "quiz --answers",
 ]
 
 
@@ -73,17 +75,17 @@ def test_options_of_parts_are_written_as_in_recipes() -> None:
 def test_a_corpus_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "documents.txt"
     path.write_text("David Beckham\nDavid Bowie\nDavid\n", encoding="utf-8")
-    found = run_cli("explain", "--tf-idf", path, "--json").json
+    found = run_cli("explain", "tf-idf", path, "--json").json
     assert {one["word"]: round(one["tf_idf"], 4) for one in found["highest"]} == {
         "beckham": 0.5493,
         "bowie": 0.5493,
         "david": 0,
     }
-    assert "beckham" in run_cli("explain", "--tf-idf", path).out
+    assert "beckham" in run_cli("explain", "tf-idf", path).out
 
 
 def test_words_of_the_phrasebook_by_counts() -> None:
-    found = run_cli("explain", "--similar", "cat", "mouse", "--json").json
+    found = run_cli("explain", "similar", "cat", "mouse", "--json").json
     a, b = np.array(found["vectors"])
     assert found["cosine"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
     assert found["pearson"] == pytest.approx(np.corrcoef(a, b)[0, 1])
@@ -121,46 +123,49 @@ MISTAKES = [
         "--scaled --score dot",
         "both a score and scaled were given, which is the score scaled-dot; leave one of them out",
     ),
-    ("--norm nothing", "no norm to explain named 'nothing'; there are: batch, layer, rms"),
+    ("norm nothing", "no norm to explain named 'nothing'; there are: batch, layer, rms"),
+    ("--lookup --shuffle", "no option --lookup; write: saccade explain lookup"),
+    ("--shuffle", "no option --shuffle; write: saccade explain order"),
+    ("--norm layer", "no option --norm; write: saccade explain norm NORM"),
+    ("--similar dog cat", "no option --similar; write: saccade explain similar WORD WORD"),
+    ("--quiz --answers", "no option --quiz; write: saccade explain quiz"),
+    ("lookup --score dot", "No such option: --score"),
+    ("norm layer --query 1", "No such option: --query"),
+    ("norm", "Missing argument 'NORM'"),
+    ("tf-idf lecture a", "unexpected extra argument"),
+    ("order --query 1", "No such option: --query"),
+    ("--answers", "no option --answers; write: saccade explain quiz --answers"),
+    ("--step 2", "no option --step; write: saccade explain step MODEL TEXT"),
+    ("a~b --target c", "no option --target; write: saccade explain step MODEL TEXT"),
+    ("--head 1", "no option --head; write: saccade explain step MODEL TEXT"),
+    ("step nowhere", "Missing argument 'TEXT'"),
+    ("tf-idf nowhere.txt", "no file 'nowhere.txt'; check the path"),
+    ("tf-idf .", "is a folder, not a file; give a text file, one document per line"),
+    ("tf-idf empty.txt", "empty.txt is empty; it needs at least one line"),
+    ("tf-idf marks.txt", "marks.txt has no words in 2 lines; give one document per line"),
+    ("tf-idf latin.txt", "latin.txt, line 1: not UTF-8"),
     (
-        "--lookup --shuffle",
-        "both --lookup and --shuffle were given, which are explained one at a time; leave one of them out",
-    ),
-    ("--lookup --score dot", "--lookup has no use for --score; leave it out"),
-    ("--norm layer --query 1", "--norm has no use for --query; leave it out"),
-    ("a~b --tf-idf lecture", "--tf-idf has no use for a sentence; leave it out"),
-    ("--shuffle --query 1", "--shuffle has no use for --query; leave it out"),
-    ("--answers", "--answers goes with --quiz; add that, or leave --answers out"),
-    ("--step 2", "--step goes with a model and a source before it"),
-    ("a~b --target c", "--target goes with a model and a source before it"),
-    ("--head 1", "--head goes with a model and a source before it"),
-    ("--tf-idf nowhere.txt", "no file 'nowhere.txt'; check the path"),
-    ("--tf-idf .", "is a folder, not a file; give a text file, one document per line"),
-    ("--tf-idf empty.txt", "empty.txt is empty; it needs at least one line"),
-    ("--tf-idf marks.txt", "marks.txt has no words in 2 lines; give one document per line"),
-    ("--tf-idf latin.txt", "latin.txt, line 1: not UTF-8"),
-    (
-        "--tf-idf /dev/null",
+        "tf-idf /dev/null",
         "/dev/null: expected a file, got a named pipe, a socket or a device; give a text file, one document per line",
     ),
-    ("--similar dog", "Option '--similar' requires 2 arguments"),
+    ("similar dog", "Missing argument 'WORD'"),
     (
-        "--similar dog zebra",
-        "'zebra' has no vector here: it is not in the slide or the phrasebook; name a model before --similar",
+        "similar dog zebra",
+        "'zebra' has no vector here: it is not in the slide or the phrasebook; name a model with --model",
     ),
-    ("nowhere the~cat", "no model folder at nowhere"),
-    ("nowhere --similar dog cat", "no model folder at nowhere"),
-    ("empty.txt the~cat", "empty.txt is a file, not a model folder"),
-    ("~ --lookup", "the sentence is empty; give at least one word"),
+    ("step nowhere the~cat", "no model folder at nowhere"),
+    ("similar dog cat --model nowhere", "no model folder at nowhere"),
+    ("step empty.txt the~cat", "empty.txt is a file, not a model folder"),
+    ("lookup ~", "the sentence is empty; give at least one word"),
     ("~", "the sentence is empty; give at least one word"),
     (
-        "cat~cat --shuffle",
+        "order cat~cat",
         "expected at least 2 different words to put into another order, got 1; give more",
     ),
     ("--out page.png", "cannot write an explanation into 'page.png'; the name must end in .html"),
     ("--out .html", "cannot write an explanation into '.html'"),
     ("--out empty.txt/page.html", "empty.txt"),
-    ("a b c", "unexpected extra argument"),
+    ("a b c", "one text was expected; quote it"),
 ]
 
 
@@ -182,15 +187,8 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_too_many_words_are_refused_in_every_way() -> None:
-    for way in (
-        (),
-        ("--lookup",),
-        ("--shuffle",),
-        ("--norm", "layer"),
-        ("--quiz",),
-        ("--heads", 2),
-    ):
-        printed = run_cli("explain", " ".join(f"w{n}" for n in range(31)), *way)
+    for way in (("attention",), ("lookup",), ("order",), ("norm", "layer"), ("quiz",)):
+        printed = run_cli("explain", *way, " ".join(f"w{n}" for n in range(31)))
         assert (
             "the sentence has 31 words, but 30 are the most one can follow; shorten it"
             in printed.err
@@ -198,20 +196,20 @@ def test_too_many_words_are_refused_in_every_way() -> None:
 
 
 def test_escape_sequences_in_words_are_not_obeyed() -> None:
-    for way in ((), ("--lookup",), ("--shuffle",), ("--quiz", "--answers"), ("--json",)):
-        assert "\x1b" not in run_cli("explain", "cat \x1b[2Jdog mouse", *way).out
+    for way in (("attention",), ("lookup",), ("order",), ("quiz", "--answers"), ("--json",)):
+        assert "\x1b" not in run_cli("explain", *way, "cat \x1b[2Jdog mouse").out
 
 
 def test_questions_are_asked_one_by_one_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from saccade.cli import explain
+    from saccade.cli import explain as module
 
     given = iter(["3", "35", "because", "", "inputs 2 and 3", "input 1", "2", "1"])
     asked: list[Any] = []
     monkeypatch.setattr(
-        explain.typer, "prompt", lambda *words, **_: asked.append(words) or next(given)
+        module.typer, "prompt", lambda *words, **_: asked.append(words) or next(given)
     )
-    monkeypatch.setattr(explain, "is_conversation", lambda: True)
-    printed = run_cli("explain", "--quiz")
+    monkeypatch.setattr(module, "is_conversation", lambda: True)
+    printed = run_cli("explain", "quiz")
     assert printed.code == 0, printed.err
     assert len(asked) == 8
     assert printed.out.count("Right. ") == 4
@@ -221,10 +219,10 @@ def test_questions_are_asked_one_by_one_in_a_terminal(monkeypatch: pytest.Monkey
 
 
 def test_questions_alone_where_nobody_answers() -> None:
-    printed = run_cli("explain", "--quiz").out
+    printed = run_cli("explain", "quiz").out
     assert "To which input(s) is input 2 most related?" in printed
     assert "0.9820" not in printed
-    assert "'cat' (input 3)" in run_cli("explain", "the black cat", "--quiz").out
+    assert "'cat' (input 3)" in run_cli("explain", "quiz", "the black cat").out
 
 
 def test_names_of_parts_are_completed() -> None:

@@ -4,12 +4,11 @@ import inspect
 
 import pytest
 
-from saccade.cli import COMMANDS, HABITS, run
+from saccade.cli import COMMANDS, ENTRIES, HABITS, NAMES, run
+from saccade.cli.common_options import Family
 
-NAMES = [command.__name__.rstrip("_") for command in COMMANDS]
 
-
-@pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_help_line_is_one_short_sentence(command: object) -> None:
     line = (inspect.getdoc(command) or "").split("\n")[0]
     assert len(line) <= 80
@@ -23,6 +22,9 @@ def test_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str])
     for title in ("Train", "Use", "Look inside", "Compare", "Learn", "Data", "Serve"):
         assert f" {title} " in text
     assert all(f" {name} " in text for name in NAMES)
+    families = [one.help for one in ENTRIES.values() if isinstance(one, Family)]
+    assert families
+    assert all(f" {help} " in text for help in families)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,9 @@ def test_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str])
     [
         ("val", "evaluate"),
         ("infer", "translate"),
-        ("export", "convert"),
+        ("export", "consolidate"),
+        ("convert", "consolidate"),
+        ("rm", "runs remove"),
         ("Plot", "draw"),
         ("download", "fetch"),
     ],
@@ -49,5 +53,7 @@ def test_a_misspelled_command_leads_to_the_nearest(capsys: pytest.CaptureFixture
 
 def test_habits_name_commands_that_exist_and_are_no_commands_themselves() -> None:
     for right, habits in HABITS.items():
-        assert all(name in NAMES for name in right.replace(" or ", ", ").split(", ") if name)
+        assert all(
+            name in (*NAMES, *COMMANDS) for name in right.replace(" or ", ", ").split(", ") if name
+        )
         assert not set(habits.split()) & set(NAMES)

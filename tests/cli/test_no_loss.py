@@ -25,7 +25,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
         "translate {} hi",
         "evaluate {} dev",
         "show {} hi --out {}.png",
-        "convert {} --out {}-out",
+        "consolidate {} --out {}-out",
         "classify {} hi",
     ],
 )

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from saccade import api
 from saccade.training.checkpoints import RunFolder
-from saccade.views import fonts
+from saccade.views.plots import fonts
 from support import run_cli, tiny_recipe
 
 TEXT = "the black cat ate the mouse"

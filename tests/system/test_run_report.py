@@ -191,7 +191,7 @@ class Listening(Watcher):
 
 
 def test_a_failing_picture_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "saccade.views.curves", None)
+    monkeypatch.setitem(sys.modules, "saccade.views.figures", None)
     listening = Listening()
     _, ended = api.fit(RECIPE, tmp_path / "run", watcher=listening)
     assert ended.done

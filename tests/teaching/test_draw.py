@@ -24,13 +24,14 @@ from saccade.teaching.draw import (
     mask_pictures,
     model_diagram,
     operation_share,
-    panels,
     position_pictures,
     scaling,
     word_map,
     word_orders,
 )
 from saccade.training.flops import counter
+from saccade.views.plots.layout import panels
+from saccade.views.plots.panels import Bars, Contours
 from support import error_of, run_cli
 
 # --- masks
@@ -238,7 +239,7 @@ def test_equal_grays_are_equal_losses_in_all_landscapes(monkeypatch: pytest.Monk
     monkeypatch.setattr(landscape, "surface", lambda *_: next(losses) * (1 + rim))
     levels = []
     monkeypatch.setattr(
-        panels.Contours, "draw", lambda self, axes, looks: levels.append(list(self.levels))
+        Contours, "draw", lambda self, axes, looks: levels.append(list(self.levels))
     )
     landscape.draw([], steps=3)
     assert len(levels) == 2
@@ -248,20 +249,19 @@ def test_equal_grays_are_equal_losses_in_all_landscapes(monkeypatch: pytest.Monk
 
 
 def test_a_flat_landscape_is_drawn() -> None:
-    flat = panels.Contours(
+    flat = Contours(
         "flat", at=np.linspace(-1, 1, 3), values=np.full((3, 3), 0.5), levels=np.linspace(0, 1, 12)
     )
-    assert panels.side_by_side("title", "note", [flat]).axes
+    assert panels("title", "note", [[flat]]).axes
 
 
 def test_bars_begin_at_one_and_end_at_their_values() -> None:
-    figure = panels.side_by_side(
-        "title", "note", [panels.Bars("name", "x", values={"fast": 4.0, "slow": 0.5})]
-    )
+    figure = panels("title", "note", [[Bars("name", "x", values={"fast": 4.0, "slow": 0.5})]])
     [axes] = figure.axes
     ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
     assert ends == [(1, 4.0), (1, 0.5)]
-    assert {"fast", "4", "slow", "0.5"} <= {text.get_text() for text in axes.texts}
+    assert {"4", "0.5"} <= {text.get_text() for text in axes.texts}
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["fast", "slow"]
 
 
 def test_the_map_keeps_the_greatest_variance_and_neighbors_are_by_cosine() -> None:

@@ -206,13 +206,13 @@ def test_what_cannot_be_followed(
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     api.fit(tiny_recipe(), tmp_path / "run")
-    words = ("explain", tmp_path / "run", SOURCE, "--target", TARGET, "--step", 2)
+    words = ("explain", "step", tmp_path / "run", SOURCE, "--target", TARGET, "--step", 2)
     found = run_cli(*words, "--json").json
     np.testing.assert_allclose(np.array(found["a"]) @ np.array(found["h"]), found["c"], atol=1e-5)
     printed = run_cli(*words)
     assert printed.code == 0
     assert "4. Weights a" in printed.out
-    similar = run_cli("explain", tmp_path / "run", "--similar", "the", "a", "--json").json
+    similar = run_cli("explain", "similar", "the", "a", "--model", tmp_path / "run", "--json").json
     system = api.load(tmp_path / "run", "cpu")
     ids = [system.task.source.id(word) for word in ("the", "a")]
     [embedding] = [
@@ -223,11 +223,12 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     np.testing.assert_allclose(similar["vectors"], embedding[ids].detach().numpy(), rtol=1e-6)
     assert similar["vocabulary"] == len(system.task.source)
     for extra, sentence in (
-        ((), "is a model; give the sentence that it reads after it"),
-        (("--similar", "the", "zebra"), "'zebra' is not a single token of"),
-        ((SOURCE, "--heads", 2), "a model's own step has no use for --heads; leave it out"),
-        ((SOURCE, "--quiz"), "both --quiz and model were given"),
+        ((tmp_path / "run",), "is a model; write: saccade explain step"),
+        ((tmp_path / "run", SOURCE), "to explain a model: saccade explain step MODEL TEXT"),
+        (("similar", "the", "zebra", "--model", tmp_path / "run"), "'zebra' is not a single token"),
+        (("step", tmp_path / "run", SOURCE, "--heads", 2), "No such option: --heads"),
+        (("step", tmp_path / "run"), "Missing argument 'TEXT'"),
     ):
-        wrong = run_cli("explain", tmp_path / "run", *extra)
+        wrong = run_cli("explain", *extra)
         assert wrong.code == 2
         assert sentence in wrong.err

@@ -198,10 +198,10 @@ def test_a_sharded_checkpoint_becomes_a_model_folder(
 
     with pytest.raises(
         SaccadeError,
-        match=r"is a sharded checkpoint, which contains a pickle: .* trust .*; make a model of it with `saccade convert ",
+        match=r"is a sharded checkpoint, which contains a pickle: .* trust .*; make a model of it with `saccade consolidate ",
     ):
         api.load(sharded / "last")
-    assert run(["convert", str(sharded), "--out", str(tmp_path / "model")]) == 0
+    assert run(["consolidate", str(sharded), "--out", str(tmp_path / "model")]) == 0
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "config.json",
         MANIFEST,
@@ -248,7 +248,7 @@ def test_a_sharded_checkpoint_is_checked_before_it_is_read(
 
     shutil.copytree(sharded, tmp_path / "run")
     damage(tmp_path / "run")
-    assert run(["convert", str(tmp_path / "run"), "--out", str(tmp_path / "model")]) == 2
+    assert run(["consolidate", str(tmp_path / "run"), "--out", str(tmp_path / "model")]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
     made = recipes.recipe(RECIPE, ["training.updates=9"])

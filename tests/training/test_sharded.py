@@ -131,7 +131,7 @@ def test_nothing_in_a_checkpoint_runs(trained: Path, tmp_path: Path, name: str) 
     listed = json.loads((run / "last" / MANIFEST).read_text())
     listed["files"][METADATA] = {"sha256": sha256(target), "bytes": target.stat().st_size}
     (run / "last" / MANIFEST).write_text(json.dumps(listed))
-    converted = run_cli("convert", run, "--out", tmp_path / "model")
+    converted = run_cli("consolidate", run, "--out", tmp_path / "model")
     assert (converted.code, converted.out) == (2, "")
     assert sentence in converted.err
     assert "Traceback" not in converted.err
@@ -146,7 +146,7 @@ def test_nothing_in_a_checkpoint_runs(trained: Path, tmp_path: Path, name: str) 
         f"{run}/last is a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
         in told.err
     )
-    assert "; make a model of it with `saccade convert" in told.err
+    assert "; make a model of it with `saccade consolidate" in told.err
     assert not trace.exists()
 
 
@@ -154,7 +154,7 @@ def test_ones_own_sharded_run_resumes_and_converts_without_a_flag(
     trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained, tmp_path / "run")
-    assert run_cli("convert", tmp_path / "run", "--out", tmp_path / "model").code == 0
+    assert run_cli("consolidate", tmp_path / "run", "--out", tmp_path / "model").code == 0
     assert api.load(tmp_path / "model").name == "luong"
     _, ended = api.fit(
         {**RECIPE, "training": {"updates": 4, "checkpoint": "sharded"}},

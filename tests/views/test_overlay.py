@@ -23,6 +23,7 @@ from saccade.views import figures, overlay
 from saccade.views.document import MOST_PIXELS, Document, Site
 from saccade.views.html_page import attention_page
 from saccade.views.overlay import contact_sheet, lit, of_document, upsample
+from saccade.views.plots.sheet import put_boxes
 from saccade.views.scan_path import Fixation, fixations
 from saccade.views.selection import best_site
 from saccade.views.terminal import picture_maps
@@ -205,7 +206,7 @@ def test_titles_do_not_overlap_whatever_the_number_of_words(count: int) -> None:
     figure = of_document(
         Document("dog.png", [], rows, [site], "m", picture=PICTURE), site, False, None
     )
-    figures.put_boxes(figure)  # as when it is saved: this machine may lack a font
+    put_boxes(figure)  # as when it is saved: this machine may lack a font
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     page, renderer = figure.bbox, canvas.get_renderer()

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -22,9 +23,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from saccade.views import fonts
 from saccade.views.document import Site
-from saccade.views.figures import alignment, heads, lines, save, two_digits
+from saccade.views.figures import confusion, curves, dots, heat_map, lines, png, save
+from saccade.views.plots import fonts
+from saccade.views.plots.sheet import look, two_digits
 from support import error_of
 
 HARD_WORDS = [
@@ -81,7 +83,7 @@ def square(words: list[str], count: int = 1) -> Site:
 
 def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Path) -> None:
     site = replace(site, weights=site.weights[:1])
-    figure = alignment(site, "Title")
+    figure = heat_map(site, "Title")
     picture, axes = pixels(figure, tmp_path), figure.axes[0]
     shades = np.array([[shade_at(figure, axes, picture, y, x) for x in range(4)] for y in range(3)])
     weights = np.array(site.weights[0])
@@ -91,19 +93,19 @@ def test_the_strongest_cell_is_black_and_zero_is_white(site: Site, tmp_path: Pat
 
 
 def test_no_head_means_the_average_and_the_picture_names_it(site: Site, tmp_path: Path) -> None:
-    figure = alignment(site, "Title")
+    figure = heat_map(site, "Title")
     picture, mean = pixels(figure, tmp_path), np.mean(site.weights, 0)
     assert shade_at(figure, figure.axes[0], picture, 1, 2) == 0  # 0.75, the greatest mean
     assert shade_at(figure, figure.axes[0], picture, 0, 0) == pytest.approx(
         255 * (1 - mean[0, 0] / 0.75), abs=2
     )
     assert "decoder.2.cross · average of 2 heads · darker = more weight" in " ".join(texts(figure))
-    alone = alignment(replace(site, weights=site.weights[:1]))
+    alone = heat_map(replace(site, weights=site.weights[:1]))
     assert "decoder.2.cross · darker = more weight" in " ".join(texts(alone))
 
 
 def test_words_and_numbers_are_written(site: Site) -> None:
-    figure = alignment(replace(site, weights=site.weights[:1]), "A title")
+    figure = heat_map(replace(site, weights=site.weights[:1]), "A title")
     written = texts(figure)
     for word in ["A title", *site.rows, *site.columns, ".90", ".95", ".05"]:
         assert word in written
@@ -112,7 +114,7 @@ def test_words_and_numbers_are_written(site: Site) -> None:
 
 @pytest.mark.parametrize("side", [1, 2, 40, 60])
 def test_any_number_of_words_fits_its_sheet(side: int) -> None:
-    figure = alignment(square([f"word{index}" for index in range(side)]), "A title of some length")
+    figure = heat_map(square([f"word{index}" for index in range(side)]), "A title of some length")
     assert everything_is_inside(figure)
     size = min(float(text.get_fontsize()) for text in figure.findobj(Text) if text.get_text())
     assert size >= (6 if side <= 40 else 5)
@@ -122,21 +124,21 @@ def test_any_number_of_words_fits_its_sheet(side: int) -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(1, 200), (200, 1)])
 def test_one_word_against_hundreds_is_a_strip(rows: int, columns: int, tmp_path: Path) -> None:
     strip = Site("s", ["a"] * rows, ["b"] * columns, [[[0.1] * columns] * rows])
-    for figure in (alignment(strip), heads(strip)):
+    for figure in (heat_map(strip), heat_map(strip, each=True)):
         assert everything_is_inside(figure)
         assert min(pixels(figure, tmp_path).shape[:2]) > 60
 
 
 def test_a_picture_grows_with_its_words() -> None:
     small, large = (
-        alignment(square([f"w{i}" for i in range(side)])).get_size_inches() for side in (8, 24)
+        heat_map(square([f"w{i}" for i in range(side)])).get_size_inches() for side in (8, 24)
     )
     assert (large > 1.5 * small).all()
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_no_text_of_a_user_warns_or_becomes_a_formula(kind: str, tmp_path: Path) -> None:
-    figure = alignment(square(HARD_WORDS, count=2), "中文 $x^2$ \ud800 \n title")
+    figure = heat_map(square(HARD_WORDS, count=2), "中文 $x^2$ \ud800 \n title")
     save(figure, tmp_path / f"picture.{kind}")
     assert "$x$ and $y$" in texts(figure)
     assert "a" * 23 + "…" in texts(figure)
@@ -212,7 +214,7 @@ def test_a_font_that_was_installed_a_moment_ago_is_found(
 
 def test_text_in_svg_stays_text_and_the_viewer_may_take_its_own_fonts(tmp_path: Path) -> None:
     words = ["私", "▁Ver", "</b>", "$x$"]
-    content = save(alignment(square(words), "日本語"), tmp_path / "x.svg").read_text(
+    content = save(heat_map(square(words), "日本語"), tmp_path / "x.svg").read_text(
         encoding="utf-8"
     )
     for word in ("私", "▁Ver", "&lt;/b&gt;", "$x$", "日本語"):
@@ -224,9 +226,9 @@ def test_text_in_svg_stays_text_and_the_viewer_may_take_its_own_fonts(tmp_path: 
 def test_a_picture_of_characters_that_no_font_has_prints_nothing(tmp_path: Path) -> None:
     program = f"""
 from saccade.views.document import Site
-from saccade.views.figures import alignment, save
+from saccade.views.figures import heat_map, save
 for kind in ("png", "pdf"):
-    save(alignment(Site("s", ["{NOBODY}", "ﷺ"], ["中文"], [[[1.0], [0.5]]]), "中文"), f"{tmp_path}/x.{{kind}}")
+    save(heat_map(Site("s", ["{NOBODY}", "ﷺ"], ["中文"], [[[1.0], [0.5]]]), "中文"), f"{tmp_path}/x.{{kind}}")
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
@@ -247,7 +249,7 @@ def test_numbers_are_written_alike(site: Site) -> None:
         "1.7",
     ]
     written = texts(
-        alignment(
+        heat_map(
             replace(site, weights=[[[0.99, 0.01, 0, 0], [0.98, 0, 0, 0.02], [1e-4, 0, 0.5, 0.5]]])
         )
     )
@@ -256,20 +258,20 @@ def test_numbers_are_written_alike(site: Site) -> None:
 
 
 def test_the_title_is_the_sentence_and_the_note_says_the_rest_once(site: Site) -> None:
-    written = texts(alignment(site, "the blue house .", "bahdanau"))
+    written = texts(heat_map(site, "the blue house .", "bahdanau"))
     assert "the blue house ." in written
     assert "bahdanau · decoder.2.cross · average of 2 heads · darker = more weight" in written
     assert sum("decoder.2.cross" in text for text in written) == 1
     assert "bahdanau · decoder.2.cross · head 1 · darker = more weight" in texts(
-        alignment(site, "", "bahdanau", head=1)
+        heat_map(site, "", "bahdanau", head=1)
     )
     assert "bahdanau · decoder.2.cross · 2 heads · darker = more weight" in texts(
-        heads(site, "", "bahdanau")
+        heat_map(site, "", "bahdanau", each=True)
     )
 
 
 def test_the_note_of_a_narrow_picture_is_one_line() -> None:
-    figure = alignment(
+    figure = heat_map(
         Site("decoder.layers.11.cross", ["x"], ["y"], [[[1.0]]] * 12), "y", "a long name"
     )
     assert (
@@ -280,33 +282,33 @@ def test_the_note_of_a_narrow_picture_is_one_line() -> None:
 
 
 def test_one_head_can_be_drawn(site: Site) -> None:
-    assert ".90" in texts(alignment(site, head=0))
-    assert ".90" not in texts(alignment(site, head=1))
+    assert ".90" in texts(heat_map(site, head=0))
+    assert ".90" not in texts(heat_map(site, head=1))
 
 
 def test_weights_of_a_label_are_dark_where_they_stand_out(tmp_path: Path) -> None:
     words = ["not", "a", "bad", "film"]
-    figure = alignment(Site("pool", ["neg"], words, [[[0.55, 0.05, 0.3, 0.1]]]))
+    figure = heat_map(Site("pool", ["neg"], words, [[[0.55, 0.05, 0.3, 0.1]]]))
     picture = pixels(figure, tmp_path)
     black, white, gray, none = (shade_at(figure, figure.axes[0], picture, 0, n) for n in range(4))
     assert (black, white, none) == (0, 255, 255)
     assert 0 < gray < 255
     assert {"≤ .25", ".55"} <= set(texts(figure))
-    flat = alignment(Site("pool", ["neg"], words, [[[0.26, 0.24, 0.25, 0.25]]]))
+    flat = heat_map(Site("pool", ["neg"], words, [[[0.26, 0.24, 0.25, 0.25]]]))
     picture = pixels(flat, tmp_path)
     assert all(shade_at(flat, flat.axes[0], picture, 0, n) > 240 for n in range(4))
     assert "pool · nearly the same for all · darker = more weight" in texts(flat)
 
 
 def test_long_titles_break_into_lines_and_stay_inside(site: Site) -> None:
-    figure = alignment(site, "a rather long title of many words " * 6)
+    figure = heat_map(site, "a rather long title of many words " * 6)
     assert everything_is_inside(figure)
     title = [text for text in texts(figure) if text.startswith("a rather")]
     assert 1 <= len(title) <= 3
 
 
 def test_all_heads_share_one_scale(site: Site, tmp_path: Path) -> None:
-    figure = heads(site, "Heads")
+    figure = heat_map(site, "Heads", each=True)
     picture = pixels(figure, tmp_path)
     assert shade_at(figure, figure.axes[0], picture, 2, 1) == 0
     assert shade_at(figure, figure.axes[1], picture, 1, 2) == pytest.approx(
@@ -318,7 +320,7 @@ def test_all_heads_share_one_scale(site: Site, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 9, 16, 20])
 def test_up_to_sixteen_heads_and_a_note_for_more(count: int) -> None:
-    figure = heads(square(["a", "b", "c"], count))
+    figure = heat_map(square(["a", "b", "c"], count), each=True)
     panels = [text for text in texts(figure) if text.startswith("head ")]
     assert len(panels) == min(count, 16)
     assert (
@@ -331,12 +333,19 @@ def test_up_to_sixteen_heads_and_a_note_for_more(count: int) -> None:
 
 def test_all_zero_and_negative_weights_can_be_drawn(site: Site, tmp_path: Path) -> None:
     nothing = replace(site, weights=[[[0.0] * 4] * 3])
-    figure = alignment(nothing)
+    figure = heat_map(nothing)
     assert shade_at(figure, figure.axes[0], pixels(figure, tmp_path), 0, 0) == 255
-    signed = replace(site, weights=[[[-1.0, 0.0, 1.0, 0.0]] * 3])
-    figure = alignment(signed)
-    picture = pixels(figure, tmp_path)
-    assert [shade_at(figure, figure.axes[0], picture, 0, column) for column in (0, 2)] == [255, 0]
+    signed = replace(site, weights=[[[-1.0, 0.0, 1.0, 0.5]] * 3])
+    figure = heat_map(signed)
+    image = figure.axes[0].images[0]
+    below, zero, above, half = (
+        image.to_rgba(np.array([[one]]))[0, 0, :3] for one in (-1, 0, 1, 0.5)
+    )
+    assert below[2] > below[0] + 0.2, "blue"
+    assert zero.min() > 0.95, "white"
+    assert above[0] > above[2] + 0.2, "red"
+    assert half.mean() > above.mean(), "paler"
+    assert any("red: above 0 · blue: below 0" in text for text in texts(figure))
 
 
 def test_lines_differ_by_more_than_color_and_carry_their_names() -> None:
@@ -346,7 +355,7 @@ def test_lines_differ_by_more_than_color_and_carry_their_names() -> None:
     looks = {(line.get_color(), line.get_marker()) for line in drawn}
     assert len(drawn) == len(looks) == 20
     assert len({line.get_marker() for line in drawn[:8]}) == 8
-    names = figure.axes[0].get_legend().get_texts()  # type: ignore[union-attr]
+    names = figure.legends[0].get_texts()
     assert [text.get_text() for text in names] == list(many), "all end at the same height"
     figure.draw_without_rendering()
     heights = sorted(text.get_window_extent().y0 for text in names)
@@ -361,17 +370,14 @@ def test_lines_go_through_their_points_in_order_of_x() -> None:
 
 
 def test_the_names_of_lines_are_in_the_order_in_which_the_lines_end() -> None:
-    legend = (
-        lines({"low": [(0, 9), (1, 1)], "high": [(1, 5), (0, 0)]}, "x", "y", "")
-        .axes[0]
-        .get_legend()
-    )
-    assert [text.get_text() for text in legend.get_texts()] == ["high", "low"]  # type: ignore[union-attr]
+    figure = lines({"low": [(0, 9), (1, 1)], "high": [(1, 5), (0, 0)]}, "x", "y", "")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["high", "low"]
+    assert everything_is_inside(figure)
 
 
 def test_numbers_have_contrast_on_every_shade() -> None:
     values = np.linspace(0.01, 1, 40)
-    axes = alignment(
+    axes = heat_map(
         Site("s", ["row"], [str(index) for index in range(40)], [[values.tolist()]])
     ).axes[0]
     written = [
@@ -400,14 +406,14 @@ def test_saving_by_suffix_twice_gives_the_same_bytes_and_leaves_nothing_behind(
 ) -> None:
     path = tmp_path / f"picture{suffix}"
     path.write_bytes(b"old")
-    first = save(alignment(site, "t"), path).read_bytes()
+    first = save(heat_map(site, "t"), path).read_bytes()
     assert first.startswith(start)
-    assert save(alignment(site, "t"), str(path)).read_bytes() == first
+    assert save(heat_map(site, "t"), str(path)).read_bytes() == first
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_names_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
-    figure = alignment(site)
+    figure = heat_map(site)
     with pytest.raises(ValueError, match="Format 'xyz' is not supported"):
         save(figure, tmp_path / "x.xyz")
     (tmp_path / "folder.png").mkdir()
@@ -420,14 +426,14 @@ def test_names_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_keeps_the_old_picture(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = save(alignment(site), tmp_path / "x.png")
+    path = save(heat_map(site), tmp_path / "x.png")
     before = path.read_bytes()
 
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert "No space left on device" in error_of(lambda: save(alignment(site, "another"), path))
+    assert "No space left on device" in error_of(lambda: save(heat_map(site, "another"), path))
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.png"]
 
@@ -435,7 +441,7 @@ def test_a_disk_that_fills_up_keeps_the_old_picture(
 def test_pictures_leave_no_global_state(site: Site) -> None:
     before = dict(matplotlib.rcParams)
     save_to = io.BytesIO()
-    alignment(site).savefig(save_to, format="png")
+    heat_map(site).savefig(save_to, format="png")
     assert dict(matplotlib.rcParams) == before
     assert save_to.getvalue().startswith(b"\x89PNG")
 
@@ -449,9 +455,94 @@ def test_a_character_that_no_font_has_is_a_box_in_a_png_and_itself_in_an_svg(
     )
     assert fonts.boxed(f"a{missing}b") == "a□b"
     site = Site("decoder.cross", [missing, "b"], ["a", "b"], [[[0.5, 0.5], [0.1, 0.9]]])
-    save(figure := alignment(site, "a title"), tmp_path / "x.svg")
+    save(figure := heat_map(site, "a title"), tmp_path / "x.svg")
     assert missing in (tmp_path / "x.svg").read_text(encoding="utf-8")
     save(figure, tmp_path / "x.png")
     shown = [text.get_text() for text in figure.findobj(Text)]
     assert "□" in shown
     assert missing not in "".join(shown)
+
+
+# --- results
+
+
+def log_rows(count: int = 40, *metrics: str) -> list[dict[str, float]]:
+    found: list[dict[str, float]] = []
+    for update in range(1, count + 1):
+        found.append({"update": update, "loss": 5 / update + 1, "learning_rate": 1e-3})
+        if update % 10 == 0:
+            found.append(
+                {
+                    "update": update,
+                    "dev_loss": 5 / update + 2,
+                    **{f"dev_{name}": float(update) for name in metrics},
+                }
+            )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("metrics", "panels"), [((), 2), (("bleu",), 3), (("perplexity", "accuracy"), 4)]
+)
+def test_a_panel_for_each_metric(metrics: tuple[str, ...], panels: int) -> None:
+    figure = curves({"run": log_rows(40, *metrics)})
+    assert len(figure.axes) == panels
+    names = ["loss", *(f"dev {name}" for name in metrics), "learning rate"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == names
+    training, dev = figure.axes[0].lines
+    assert training.get_xdata().tolist() == list(range(1, 41))
+    assert dev.get_ydata().tolist() == [5 / n + 2 for n in (10, 20, 30, 40)]
+    assert (training.get_marker(), bool(dev.get_marker())) == ("", True), (
+        "they differ without colors too"
+    )
+    assert Image.open(io.BytesIO(png(figure))).width > 600
+
+
+def test_several_runs_differ_without_colors() -> None:
+    looks = [(look(n)["linestyle"], look(n)["marker"]) for n in range(8)]
+    assert len(set(looks)) == 8
+    figure = curves({"a": log_rows(), "b $x$ </script>": log_rows(20)}, "two")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b $x$ </script>"]
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    "log", [[], [{"update": 1}], [{"update": 1, "dev_loss": 2.0}], log_rows(5000)]
+)
+def test_any_log_can_be_drawn(log: list[dict[str, Any]]) -> None:
+    figure = curves({"run": log})
+    assert (
+        max((len(line.get_xdata()) for axes in figure.axes for line in axes.lines), default=0)
+        <= 300
+    )
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+def test_dots_are_seeds_and_bars_are_means() -> None:
+    figure = dots({"one": [70.0, 72.0], "two": [80.0]}, "accuracy")
+    drawn = [
+        (line.get_marker(), np.asarray(line.get_xdata()).tolist()) for line in figure.axes[0].lines
+    ]
+    assert drawn == [("|", [71.0]), ("o", [70.0, 72.0]), ("|", [80.0]), ("o", [80.0])]
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["one", "two"]
+
+
+def test_a_confusion_matrix_shows_shares_of_the_right_label() -> None:
+    figure = confusion(["good", "b$a$d", "never"], [[3, 1, 0], [0, 8, 0], [0, 0, 0]])
+    shares = np.asarray(figure.axes[0].images[0].get_array())
+    assert shares.tolist() == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]]
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == [
+        "good",
+        "b$a$d",
+        "never",
+    ]
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "darker = a larger share of the true label's examples" in texts.replace("\n", " ")
+    assert {"3", "1", "8"} <= {text.get_text() for text in figure.axes[0].texts}, (
+        "how many examples"
+    )
+    assert "weight" not in texts
+    assert (
+        png(confusion([f"label {n}" for n in range(24)], np.eye(24, dtype=int).tolist()))[:4]
+        == b"\x89PNG"
+    )

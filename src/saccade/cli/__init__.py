@@ -23,7 +23,7 @@ from . import (
     check,
     classify,
     compare,
-    convert,
+    consolidate,
     demo,
     draw,
     evaluate,
@@ -31,10 +31,12 @@ from . import (
     fetch,
     generate,
     heads,
+    info,
     lecture,
     list_,
     reconstruct,
     report,
+    runs,
     serve,
     show,
     symmetry,
@@ -43,12 +45,12 @@ from . import (
     train,
     translate,
 )
-from .common_options import flag
+from .common_options import Family, flag
 from .shared import rank, visible
 
 # in the order of a first visit
 GROUPS = {
-    "Train": (demo.demo, train.train, convert.convert, average.average),
+    "Train": (demo.demo, train.train, consolidate.consolidate, average.average, runs.runs),
     "Use": (
         translate.translate,
         generate.generate,
@@ -58,14 +60,30 @@ GROUPS = {
         answer.answer,
         reconstruct.reconstruct,
     ),
-    "Look inside": (show.show, heads.heads, evaluate.evaluate, report.report),
+    "Look inside": (info.info, show.show, heads.heads, evaluate.evaluate, report.report),
     "Compare": (compare.compare, table.table, bench.bench),
     "Learn": (explain.explain, draw.draw, symmetry.symmetry, lecture.lecture),
     "Data": (list_.list_, check.check, fetch.fetch),
     "Serve": (serve.serve,),
 }
-COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
+
+def name_of(command: Callable[..., object]) -> str:
+    return command.__name__.rstrip("_").replace("_", "-")
+
+
+ENTRIES = {
+    one.name if isinstance(one, Family) else name_of(one): one
+    for group in GROUPS.values()
+    for one in group
+}
+NAMES = list(ENTRIES)
+# every command by all its words
+COMMANDS = {
+    f"{name} {name_of(part)}" if isinstance(one, Family) else name: part
+    for name, one in ENTRIES.items()
+    for part in (one.commands if isinstance(one, Family) else (one,))
+}
 
 # what people type by habit, and the commands that do it here
 HABITS = {
@@ -77,11 +95,26 @@ HABITS = {
     "compare": "sweep tune grid search ablate",
     "bench": "benchmark speed profile",
     "table": "reproduce study",
-    "fetch": "download get dataset",
+    "fetch": "download get dataset datasets",
     "list": "ls recipes models",
     "serve": "server start api web",
-    "report": "info summary runs",
-    "convert": "export",
+    "info": "summary describe stats",
+    "report": "page",
+    "consolidate": "convert export merge",
+    "runs remove": "rm remove delete",
+}
+
+
+# options of `explain` that are commands of its own now
+EXPLAINED = {
+    "--lookup": "lookup",
+    "--shuffle": "order",
+    "--norm": "norm NORM",
+    "--tf-idf": "tf-idf FILE",
+    "--similar": "similar WORD WORD",
+    "--quiz": "quiz",
+    "--answers": "quiz --answers",
+    **dict.fromkeys(("--target", "--step", "--layer", "--head"), "step MODEL TEXT"),
 }
 
 
@@ -101,6 +134,18 @@ class Command(PlainFlags, TyperCommand):
 
 class Group(PlainFlags, TyperGroup):
     """The command `saccade` itself."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=NAMES.index)
+
+
+class FamilyGroup(PlainFlags, TyperGroup):
+    """A command with sub-commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = (*self.commands, "--help")
+        first = [] if args and args[0] in known else [next(iter(self.commands))]
+        return super().parse_args(ctx, [*first, *args])
 
 
 app = typer.Typer(
@@ -123,17 +168,24 @@ def top(
     """Train, use, compare and look into sequence models with attention. Start with: saccade demo"""
 
 
-def add(command: Callable[..., object], group: str) -> None:
+def add(to: typer.Typer, command: Callable[..., object], group: str | None = None) -> None:
     """Adds a command with the examples of its docstring to a group of `saccade --help`."""
     description, _, examples = (inspect.getdoc(command) or "").partition("Examples:\n")
     epilog = "Examples:\n\n" + "\n\n".join(f"    {line.strip()}" for line in examples.splitlines())
-    name = command.__name__.rstrip("_")
-    app.command(name, help=description, epilog=epilog, cls=Command, rich_help_panel=group)(command)
+    to.command(
+        name_of(command), help=description, epilog=epilog, cls=Command, rich_help_panel=group
+    )(command)
 
 
 for group, commands in GROUPS.items():
     for command in commands:
-        add(command, group)
+        if not isinstance(command, Family):
+            add(app, command, group)
+            continue
+        family = typer.Typer(cls=FamilyGroup, rich_markup_mode="markdown")
+        for one in command.commands:
+            add(family, one)
+        app.add_typer(family, name=command.name, help=command.help, rich_help_panel=group)
 
 
 def main() -> None:
@@ -219,6 +271,10 @@ def explain_usage(error: Any) -> str:
         )
         if found:
             return f"no option {option}; settings are written without dashes: {found}=…; see {path} --help"
+    if path == "saccade explain attention" and option in EXPLAINED:
+        return f"no option {option}; write: saccade explain {EXPLAINED[option]}"
+    if path == "saccade explain attention" and type(error).__name__ == "UsageError":
+        return "one text was expected; quote it, or to explain a model: saccade explain step MODEL TEXT"
     message = (
         error.format_message() if hasattr(error, "format_message") else str(error)
     ) or "no command was given"

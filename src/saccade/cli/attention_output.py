@@ -108,7 +108,7 @@ def present(
 
 def fixation_facts(site: Site, head: int | None) -> list[dict[str, Any]]:
     """The scan path of a site over a picture, rows and columns counted from 1."""
-    from ..views.overlay import fixations
+    from ..views.scan_path import fixations
 
     return [
         {

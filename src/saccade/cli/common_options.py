@@ -1,13 +1,22 @@
 """Options and arguments that several commands have."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from .completion import devices, precisions, run_folders, settings
+
+
+class Family(NamedTuple):
+    """A command with sub-commands; words that begin with none of them are for the first one."""
+
+    name: str
+    help: str
+    commands: tuple[Callable[..., object], ...]
 
 
 def flag(name: str, text: str, **more: Any) -> Any:

@@ -1,13 +1,10 @@
 """What the shell proposes at a TAB: recipes, keys and their values, runs, slots and sets; nothing here loads PyTorch."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
 Proposals = list[str] | list[tuple[str, str]]
-DEEPEST = 3  # folders below runs/
 TABLES = {
     "modifications": "of a Transformer: loss, fine-tuning, translation (Narang et al. 2021)",
     "efficient": "time, memory and loss of cheaper attention against length",
@@ -95,21 +92,9 @@ def recipes_and_settings(context: typer.Context, incomplete: str) -> list[tuple[
 def run_folders(incomplete: str) -> list[str]:
     """Run and model folders below runs/."""
 
-    def walk(folder: str, depth: int) -> Iterator[str]:
-        for entry in (
-            sorted(os.scandir(folder), key=lambda entry: entry.name)
-            if os.path.isdir(folder)
-            else []
-        ):
-            if entry.is_dir() and any(
-                os.path.isfile(os.path.join(entry.path, name))
-                for name in ("recipe.json", "config.json")
-            ):
-                yield entry.path
-            elif entry.is_dir() and depth:
-                yield from walk(entry.path, depth - 1)
+    from ..system.run_summary import find_runs
 
-    return [path for path in walk("runs", DEEPEST) if path.startswith(incomplete)]
+    return [path for path in find_runs("runs") if path.startswith(incomplete)]
 
 
 def slot_names(incomplete: str) -> list[str]:

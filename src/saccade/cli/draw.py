@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +10,10 @@ import typer
 from ..errors import SaccadeError
 from .common_options import Json
 from .completion import figure_names
-from .shared import err, note, print_json, show_all, write
+from .shared import err, note, print_json, show_table, write
 
 if TYPE_CHECKING:
-    from ..teaching.draw.panels import Drawing
+    from ..teaching.draw.drawing import Drawing
 
 ENDINGS = (".png", ".svg", ".pdf", ".html")
 WORDS = "Names (masks, positions, forms, a recipe, runs, words) and options as KEY=VALUE, such as left=3."
@@ -84,7 +83,7 @@ def draw(
             }
         )
         return
-    print_table(made.table, made.title)
+    show_table(made.table[0], made.table[1:], made.title)
     write(f"\n{made.text}")
     if out_file is not None:
         note(f"written: {out_file}")
@@ -135,14 +134,3 @@ def save(made: Drawing, path: Path) -> None:
         )
     else:
         save_picture(made.figure, path)
-
-
-def print_table(rows: Sequence[Sequence[object]], title: str | None = None) -> None:
-    """Rows under their header, the first of them, with brackets as they are."""
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(*map(str, rows[0]), title=title, title_justify="left", box=None, pad_edge=False)
-    for row in rows[1:]:
-        shown.add_row(*(Text(str(value)) for value in row))
-    show_all(shown)

@@ -113,7 +113,7 @@ def evaluate(
     else:
         print_metrics(metrics)
     if confusion_out is not None:
-        from ..views.curves import confusion as draw_confusion
+        from ..views.figures import confusion as draw_confusion
         from ..views.figures import save
 
         save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)

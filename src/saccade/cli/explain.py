@@ -9,157 +9,282 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .common_options import Device, Json, as_typed, flag
+from .common_options import Device, Family, Json, Model, as_typed, flag
 from .completion import mask_names, normalizer_names, run_folders, score_names
-from .shared import load, note, note_unknown, print_json, show_all, write
+from .shared import keep_given, load, note, note_unknown, print_json, show_all, write
 
 if TYPE_CHECKING:
-    from ..system.system import System
     from ..views.worked_steps import Worked
 
-TEXT = "Your own sentence, up to 30 words; without it, the lectures' worked example. Or a model, and its source after it."
-TARGET = "A model's translation to follow instead of its own."
-SOURCE = "After a trained translation model: the sentence of which it generates an output word."
-SCORE = "A score by name, or {name: additive, hidden: 3}. [default: dot]"
-NORMALIZE = "A normalizer by name. [default: softmax]"
-MASK = "A mask by name, such as causal or '{name: window, left: 1}'."
-LOOKUP = (
-    "Attention as a soft dictionary of the sentence's words, from hard to the mean, by temperature."
-)
-NORM = "A norm worked out on the inputs as a batch: layer, batch or rms."
-TF_IDF = (
-    "tf·idf of a corpus, one document per line; `lecture` is a small one about David and Beckham."
-)
-SIMILAR = "Two words: one-hot against embedding, cosine and correlation; with a model before, its own embeddings."
-DIM = "Width of a head: --dim 1 is the lectures' scalar q, k and v; without a sentence: This is a cat, one-hot."
-QUIZ = "The slides' questions about the example or your sentence; in a terminal they are asked one by one."
-# what goes with each way to explain, besides --out and --json
-PARTS = ("text", "score", "normalize", "mask", "heads", "dim", "plain", "scaled")
-WITH: dict[str, tuple[str, ...]] = {
-    "lookup": ("text", "query"),
-    "shuffle": PARTS,
-    "norm": ("text",),
-    "tf-idf": (),
-    "similar": ("model",),
-    "quiz": (*PARTS, "answers"),
-    "model": ("source", "target", "step", "layer", "head", "similar"),
-    "": (*PARTS, "query"),
-}
-ModelOrText = Annotated[
+Sentence = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TEXT|MODEL]", help=TEXT, autocompletion=run_folders, callback=as_typed
+        metavar="TEXT",
+        help="Your own sentence, up to 30 words. [default: the lectures' worked example]",
+        callback=as_typed,
     ),
+]
+Score = Annotated[
+    str | None,
+    typer.Option(
+        help="A score by name, or {name: additive, hidden: 3}. [default: dot]",
+        autocompletion=score_names,
+    ),
+]
+Normalize = Annotated[
+    str | None,
+    typer.Option(help="A normalizer by name. [default: softmax]", autocompletion=normalizer_names),
+]
+Mask = Annotated[
+    str | None,
+    typer.Option(
+        help="A mask by name, such as causal or '{name: window, left: 1}'.",
+        autocompletion=mask_names,
+    ),
+]
+Heads = Annotated[int | None, typer.Option(help="Divide the inputs among 1, 2 or 4 heads.")]
+DIM = "Width of a head: 1 gives scalar q, k and v; without a text: This is a cat, one-hot."
+Dim = Annotated[int | None, typer.Option(help=DIM)]
+Plain = Annotated[bool, flag("--plain", "Learn nothing, W = I: weights are softmax(x_i·x_j).")]
+Scaled = Annotated[bool, flag("--scaled", "Divide the scores by √D, as Transformers do.")]
+Query = Annotated[int | None, typer.Option(help="Show only this query (from 1), in detail.")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--out", help="Write an offline .html page with the origin of each number."),
 ]
 
 
-def explain(
-    text: ModelOrText = None,
-    source: Annotated[str | None, typer.Argument(help=SOURCE, callback=as_typed)] = None,
-    score: Annotated[
-        str | None, typer.Option("--score", help=SCORE, autocompletion=score_names)
-    ] = None,
-    normalize: Annotated[
-        str | None, typer.Option("--normalize", help=NORMALIZE, autocompletion=normalizer_names)
-    ] = None,
-    mask: Annotated[
-        str | None, typer.Option("--mask", help=MASK, autocompletion=mask_names)
-    ] = None,
-    heads: Annotated[
-        int | None, typer.Option("--heads", help="Divide the inputs among 1, 2 or 4 heads.")
-    ] = None,
-    dim: Annotated[int | None, typer.Option("--dim", help=DIM)] = None,
-    query: Annotated[
-        int | None, typer.Option("--query", help="Only this query (from 1), in detail.")
-    ] = None,
-    plain: Annotated[
-        bool, flag("--plain", "Nothing learned, W = I: weights are softmax(x_i·x_j).")
-    ] = False,
-    scaled: Annotated[
-        bool,
-        flag("--scaled", "Divide the scores by √D, as Transformers do (the lecture does not)."),
-    ] = False,
-    lookup: Annotated[bool, flag("--lookup", LOOKUP)] = False,
-    shuffle: Annotated[
-        bool, flag("--shuffle", "The inputs in another order: what stays, and what breaks it.")
-    ] = False,
-    norm: Annotated[str | None, typer.Option("--norm", help=NORM)] = None,
-    tf_idf: Annotated[str | None, typer.Option("--tf-idf", metavar="FILE", help=TF_IDF)] = None,
-    similar: Annotated[
-        tuple[str, str] | None, typer.Option("--similar", metavar="WORD WORD", help=SIMILAR)
-    ] = None,
-    quiz: Annotated[bool, flag("--quiz", QUIZ)] = False,
-    answers: Annotated[bool, flag("--answers", "With --quiz: print the answers.")] = False,
-    target: Annotated[str | None, typer.Option("--target", help=TARGET, callback=as_typed)] = None,
-    step: Annotated[
-        int | None,
-        typer.Option("--step", help="Which output token of a model, from 1. [default: 1]"),
-    ] = None,
-    layer: Annotated[
-        int | None,
-        typer.Option("--layer", help="Which layer of a model, from 1. [default: the last]"),
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option("--head", help="Which head of a model, from 1. [default: 1]")
-    ] = None,
-    out_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="One offline .html page in which each number says what made it."
-        ),
-    ] = None,
-    device: Device = "auto",
+def attention(
+    text: Sentence = None,
+    score: Score = None,
+    normalize: Normalize = None,
+    mask: Mask = None,
+    heads: Heads = None,
+    dim: Dim = None,
+    plain: Plain = False,
+    scaled: Scaled = False,
+    query: Query = None,
+    out_file: Page = None,
     json_: Json = False,
 ) -> None:
-    """Explain attention step by step, with all numbers.
+    """Work self-attention out, with any score, normalizer and mask.
 
-    Without a text, the lectures' example; else your own sentence, with any score, normalizer and mask. Also: a soft dictionary,
-    order, norms, tf·idf, similarity, the slides' questions, and how a trained translation model came to one output word.
+    Without a text, this is the lectures' example. `saccade explain` alone does the same.
 
     Examples:
         saccade explain
-        saccade explain "the black cat" --score additive --mask causal --out cat.html
-        saccade explain "the black cat" --mask '{name: window, left: 1}' --query 2
-        saccade explain --dim 1 --heads 2
-        saccade explain --lookup
-        saccade explain --norm layer
-        saccade explain --tf-idf documents.txt
-        saccade explain --quiz --answers
-        saccade explain runs/demo/bahdanau "the black cat ate the mouse" --step 2
+        saccade explain attention "the black cat" --score additive --mask causal --out cat.html
+        saccade explain attention "the black cat" --mask '{name: window, left: 1}' --query 2
+        saccade explain attention --dim 1 --heads 2
     """
-    options = {
-        "score": score, "normalize": normalize, "mask": mask, "heads": heads, "dim": dim, "query": query, "plain": plain, "scaled": scaled,
-        "lookup": lookup, "shuffle": shuffle, "norm": norm, "tf-idf": tf_idf, "similar": similar, "quiz": quiz, "answers": answers,
-        "target": target, "step": step, "layer": layer, "head": head, "source": source,
-    }  # fmt: skip
-    answer(text, options, out_file, device, json_)
-
-
-def answer(
-    text: str | None, options: dict[str, Any], out_file: Path | None, device: str, as_json: bool
-) -> None:
-    """Prints the explanation that was asked for, or writes its page."""
-    chosen = {
-        name: value for name, value in options.items() if value is not None and value is not False
-    }
-    if text is not None:
-        chosen["model" if chosen.keys() & {"source", "similar"} or is_folder(text) else "text"] = (
-            text
-        )
-    way = check_given(chosen)
-    if out_file is not None and out_file.suffix.lower() not in (".html", ".htm"):
+    if text is not None and is_folder(text):
         raise SaccadeError(
-            f"cannot write an explanation into '{out_file}'; the name must end in .html"
+            f"{text} is a model; write: saccade explain step {text} TEXT",
+            code="model-instead-of-text",
         )
-    if (
-        way == "quiz"
-        and "answers" not in chosen
-        and not (as_json or out_file)
-        and is_conversation()
-    ):
-        ask_all(chosen)
-        return
-    worked = make(way, chosen, device)
+    check_page(out_file)
+    from ..teaching.explain.worked_attention import explain
+
+    parts = parts_of(score, normalize, mask, heads, dim, plain, scaled)
+    present(explain(words_of(text), parts, query), out_file, json_)
+
+
+def step(
+    model: Model,
+    source: Annotated[
+        str,
+        typer.Argument(metavar="TEXT", help="The sentence to translate.", callback=as_typed),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Follow this translation instead of its own.", callback=as_typed),
+    ] = None,
+    step: Annotated[int, typer.Option(help="Which output token, from 1.")] = 1,
+    layer: Annotated[
+        int | None, typer.Option(help="Which layer, from 1. [default: the last]")
+    ] = None,
+    head: Annotated[int | None, typer.Option(help="Which head, from 1. [default: 1]")] = None,
+    out_file: Page = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Show how a trained translation model came to one output token.
+
+    Examples:
+        saccade explain step runs/demo/bahdanau "the black cat ate the mouse" --step 2
+    """
+    check_page(out_file)
+    from ..teaching.explain.worked_decoder import explain_step
+
+    system = load(model, device)
+    made = explain_step(system, source, target, step, layer, head)
+    note_unknown(system, [source])
+    present(made, out_file, json_)
+
+
+def order(
+    text: Sentence = None,
+    score: Score = None,
+    normalize: Normalize = None,
+    mask: Mask = None,
+    heads: Heads = None,
+    dim: Dim = None,
+    plain: Plain = False,
+    scaled: Scaled = False,
+    out_file: Page = None,
+    json_: Json = False,
+) -> None:
+    """Shuffle the inputs: see what stays the same and what breaks that.
+
+    Examples:
+        saccade explain order "the black cat"
+        saccade explain order --mask causal
+    """
+    check_page(out_file)
+    from ..teaching.explain.input_order import explain_shuffle
+
+    parts = parts_of(score, normalize, mask, heads, dim, plain, scaled)
+    present(explain_shuffle(words_of(text), parts), out_file, json_)
+
+
+def lookup(
+    text: Sentence = None, query: Query = None, out_file: Page = None, json_: Json = False
+) -> None:
+    """Look words up in a soft dictionary, from hard to the mean.
+
+    Examples:
+        saccade explain lookup "the black cat"
+    """
+    check_page(out_file)
+    from ..teaching.explain.lookup import explain_lookup
+
+    present(explain_lookup(words_of(text), query), out_file, json_)
+
+
+def norm(
+    name: Annotated[str, typer.Argument(metavar="NORM", help="layer, batch or rms.")],
+    text: Sentence = None,
+    out_file: Page = None,
+    json_: Json = False,
+) -> None:
+    """Work a norm out on the inputs as a batch.
+
+    Examples:
+        saccade explain norm layer
+        saccade explain norm batch "the black cat"
+    """
+    check_page(out_file)
+    from ..teaching.explain.worked_norms import explain_norm
+
+    present(explain_norm(name, words_of(text)), out_file, json_)
+
+
+def tf_idf(
+    file: Annotated[
+        str, typer.Argument(help="One document per line; `lecture` is a small example.")
+    ] = "lecture",
+    out_file: Page = None,
+    json_: Json = False,
+) -> None:
+    """Count tf·idf of a corpus: attention that looks at no context.
+
+    Examples:
+        saccade explain tf-idf
+        saccade explain tf-idf documents.txt
+    """
+    check_page(out_file)
+    from ..data.lines import one_file, open_text
+    from ..teaching.explain.word_numbers import LECTURE, explain_tf_idf
+
+    if file == "lecture" and not Path(file).exists():
+        return present(explain_tf_idf(lambda: LECTURE, file), out_file, json_)
+    path = one_file(file, "a text file, one document per line")
+    if not path.is_file():
+        raise SaccadeError(
+            f"expected a file that can be read several times, got {file}; write its lines to a file first",
+            code="not-a-file",
+        )
+    present(explain_tf_idf(lambda: open_text(path), file), out_file, json_)
+
+
+def similar(
+    first: Annotated[str, typer.Argument(metavar="WORD", help="A word.", callback=as_typed)],
+    second: Annotated[str, typer.Argument(metavar="WORD", help="Another.", callback=as_typed)],
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Use the embedding of this model.", autocompletion=run_folders),
+    ] = None,
+    out_file: Page = None,
+    json_: Json = False,
+) -> None:
+    """Compare two words: one-hot, embedding, cosine and correlation.
+
+    Examples:
+        saccade explain similar dog cat
+        saccade explain similar the a --model runs/demo/bahdanau
+    """
+    check_page(out_file)
+    from ..teaching.explain.word_numbers import SLIDE, SLIDE_WORDS, explain_similar, slide_vectors
+
+    pair = (first, second)
+    if model is not None or (vectors := slide_vectors(pair)) is None:
+        vectors, source, size = own_vectors(pair, model)
+    else:
+        source, size = SLIDE, SLIDE_WORDS
+    present(explain_similar(pair, vectors, source, size), out_file, json_)
+
+
+def quiz(
+    text: Sentence = None,
+    score: Score = None,
+    normalize: Normalize = None,
+    mask: Mask = None,
+    heads: Heads = None,
+    dim: Dim = None,
+    plain: Plain = False,
+    scaled: Scaled = False,
+    answers: Annotated[bool, flag("--answers", "Print the answers.")] = False,
+    out_file: Page = None,
+    json_: Json = False,
+) -> None:
+    """Ask the slides' questions about the example or your sentence.
+
+    In a terminal, the questions are asked one by one.
+
+    Examples:
+        saccade explain quiz
+        saccade explain quiz "the black cat" --answers
+    """
+    check_page(out_file)
+    from ..teaching.explain.quiz import explain_quiz
+
+    words, parts = words_of(text), parts_of(score, normalize, mask, heads, dim, plain, scaled)
+    if not (answers or json_ or out_file) and is_conversation():
+        return ask_all(words, parts)
+    present(explain_quiz(words, parts, answers), out_file, json_)
+
+
+explain = Family(
+    "explain",
+    "Explain attention step by step, with all numbers.",
+    (attention, step, order, lookup, norm, tf_idf, similar, quiz),
+)
+
+
+def words_of(text: str | None) -> list[str] | None:
+    return None if text is None else text.split()
+
+
+def check_page(path: Path | None) -> None:
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise SaccadeError(
+            f"cannot write an explanation into '{path}'; the name must end in .html",
+            code="wrong-ending",
+        )
+
+
+def present(worked: Worked, out_file: Path | None, as_json: bool) -> None:
+    """Prints an explanation, or writes its page."""
     if out_file is not None:
         from ..files import write_atomically
         from ..views.html_page import explained_page
@@ -180,7 +305,7 @@ def is_conversation() -> bool:
 
 
 def is_folder(text: str) -> bool:
-    """Whether a first argument is a run or model folder, and not a word that happens to be a folder's name."""
+    """Whether a text is a run or model folder, and not a word that happens to be a folder's name."""
     path = Path(text)
     try:
         return bool(text.strip()) and any(
@@ -190,148 +315,65 @@ def is_folder(text: str) -> bool:
         return False
 
 
-def check_given(chosen: dict[str, Any]) -> str:
-    """The one way to explain that was asked for; raises where an option does not go with it."""
-    name = lambda one: one if one in ("text", "model", "source") else f"--{one}"
-    ways = [one for one in WITH if one in chosen]
-    way = "similar" if set(ways) == {"similar", "model"} else ways[0] if ways else ""
-    if len(ways) > 1 and way != "similar":
-        raise SaccadeError(
-            f"both {name(ways[0])} and {name(ways[1])} were given, which are explained one at a time; leave one of them out"
-        )
-    wrong = next((one for one in chosen if one not in (*WITH[way], *ways)), None)
-    if wrong is None:
-        return way
-    if wrong in ("answers", "target", "step", "layer", "head"):
-        needs = (
-            "--quiz"
-            if wrong == "answers"
-            else 'a model and a source before it, such as runs/demo/bahdanau "the black cat"'
-        )
-        raise SaccadeError(f"--{wrong} goes with {needs}; add that, or leave --{wrong} out")
-    about = {"model": "a model's own step", "": "self-attention by hand"}.get(way, f"--{way}")
-    raise SaccadeError(
-        f"{about} has no use for {'a sentence' if wrong == 'text' else name(wrong)}; leave it out"
-    )
-
-
-def parts_of(chosen: dict[str, Any]) -> Any:
-    """The parts by their names; a value may be YAML, as in recipes."""
+def parts_of(
+    score: str | None, normalize: str | None, mask: str | None, *rest: int | bool | None
+) -> Any:
+    """The parts by their names; a value may be YAML, as in recipes. The rest is heads, dim, plain and scaled."""
     import yaml
 
     from ..teaching.explain.worked_attention import choose_parts
 
-    found = {name: chosen[name] for name in PARTS[1:] if name in chosen}
+    found: dict[str, Any] = keep_given(
+        score=score,
+        normalize=normalize,
+        mask=mask,
+        **dict(zip(("heads", "dim", "plain", "scaled"), rest, strict=True)),
+    )
     for name in ("score", "normalize", "mask"):
-        text = found.get(name)
-        if isinstance(text, str) and text.lstrip().startswith("{"):
+        text = found.get(name, "")
+        if text.lstrip().startswith("{"):
             try:
                 found[name] = yaml.safe_load(text)
             except yaml.YAMLError:
                 raise SaccadeError(
-                    f"--{name} is '{text[:200]}', which cannot be read; write {{name: …, option: …}}"
+                    f"--{name} is '{text[:200]}', which cannot be read; write {{name: …, option: …}}",
+                    code="bad-yaml",
                 ) from None
     return choose_parts(**found)
 
 
-def make(way: str, chosen: dict[str, Any], device: str) -> Worked:
-    """The explanation that was asked for."""
-    from ..teaching.explain import input_order, lookup, quiz, worked_attention, worked_norms
-
-    words = chosen["text"].split() if "text" in chosen else None
-    if way == "model":
-        return explain_model(chosen, device)
-    if way == "similar":
-        return explain_words(chosen)
-    if way == "tf-idf":
-        return explain_corpus(chosen["tf-idf"])
-    if way == "norm":
-        return worked_norms.explain_norm(chosen["norm"], words)
-    if way == "lookup":
-        return lookup.explain_lookup(words, chosen.get("query"))
-    if way == "shuffle":
-        return input_order.explain_shuffle(words, parts_of(chosen))
-    if way == "quiz":
-        return quiz.explain_quiz(words, parts_of(chosen), "answers" in chosen)
-    return worked_attention.explain(words, parts_of(chosen), chosen.get("query"))
-
-
-def explain_model(chosen: dict[str, Any], device: str) -> Worked:
-    """How a trained model came to one output word."""
-    from ..teaching.explain.worked_decoder import explain_step
-
-    if "source" not in chosen:
-        raise SaccadeError(
-            f"{chosen['model']} is a model; give the sentence that it reads after it, or --similar WORD WORD"
-        )
-    system: System = load(Path(chosen["model"]), device)
-    source, target = chosen["source"], chosen.get("target")
-    made = explain_step(
-        system, source, target, chosen.get("step", 1), chosen.get("layer"), chosen.get("head")
-    )
-    note_unknown(system, [source])
-    return made
-
-
-def explain_words(chosen: dict[str, Any]) -> Worked:
-    """Two words by the slide's vectors, by a model's, or by how often words of the phrasebook are neighbors."""
-    from ..teaching.explain.word_numbers import SLIDE, SLIDE_WORDS, explain_similar, slide_vectors
-
-    pair = chosen["similar"]
-    if "model" not in chosen and (vectors := slide_vectors(pair)) is not None:
-        return explain_similar(pair, vectors, SLIDE, SLIDE_WORDS)
+def own_vectors(pair: tuple[str, str], model: Path | None) -> tuple[Any, str, int]:
+    """The vectors of two words by a model, or by how often words of the phrasebook are neighbors; what they are, and their number."""
     from ..data.corpora import corpus
     from ..teaching.draw.word_map import PHRASEBOOK, from_counts, from_model
 
-    if "model" in chosen:
-        known, found, size = from_model(chosen["model"], list(dict.fromkeys(pair)))
+    if model is not None:
+        known, found, size = from_model(str(model), list(dict.fromkeys(pair)))
         if unknown := [word for word in pair if word not in known]:
             raise SaccadeError(
-                f"'{unknown[0]}' is not a single token of {chosen['model']}; name words that it knows"
+                f"'{unknown[0]}' is not a single token of {model}; name words that it knows",
+                code="unknown-word",
             )
-        return explain_similar(
-            pair,
-            found[[known.index(word) for word in pair]],
-            f"the embedding of {chosen['model']}",
-            size,
-        )
+        return found[[known.index(word) for word in pair]], f"the embedding of {model}", size
     lines = [one.source.split() for one in corpus("phrasebook:train", PHRASEBOOK)]
     vocabulary = {word for line in lines for word in line}
     if unknown := [word for word in pair if word not in vocabulary]:
         raise SaccadeError(
-            f"'{unknown[0]}' has no vector here: it is not in the slide or the phrasebook; name a model before --similar"
+            f"'{unknown[0]}' has no vector here: it is not in the slide or the phrasebook; name a model with --model",
+            code="unknown-word",
         )
-    return explain_similar(
-        pair,
-        from_counts(lines, list(pair)),
-        "from counts of neighbors in the phrasebook",
-        len(vocabulary),
-    )
+    source = "from counts of neighbors in the phrasebook"
+    return from_counts(lines, list(pair)), source, len(vocabulary)
 
 
-def explain_corpus(where: str) -> Worked:
-    from ..data.lines import one_file, open_text
-    from ..teaching.explain.word_numbers import LECTURE, explain_tf_idf
-
-    if where == "lecture" and not Path(where).exists():
-        return explain_tf_idf(lambda: LECTURE, "lecture")
-    path = one_file(where, "a text file, one document per line")
-    if not path.is_file():
-        raise SaccadeError(
-            f"expected a file that can be read several times, got {where}; write its lines to a file first"
-        )
-    return explain_tf_idf(lambda: open_text(path), str(where))
-
-
-def ask_all(chosen: dict[str, Any]) -> None:
+def ask_all(words: list[str] | None, parts: Any) -> None:
     """Asks the questions one by one, compares the answers, and counts."""
     from ..teaching.explain.quiz import explain_quiz, questions
     from ..views.terminal import render
     from ..views.worked_steps import Worked
 
-    words = chosen["text"].split() if "text" in chosen else None
-    asked, _ = questions(words, parts_of(chosen))
-    shown = explain_quiz(words, parts_of(chosen))
+    asked, _ = questions(words, parts)
+    shown = explain_quiz(words, parts)
     show_all(render(Worked(shown.title, shown.steps()[:1])))
     right = compared = 0
     for n, one in enumerate(asked, 1):

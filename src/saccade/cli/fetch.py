@@ -8,14 +8,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from .common_options import Json
 from .completion import set_names
-from .shared import err, note, report
+from .shared import err, list_names, note, report
 
 
 def fetch(
     name: Annotated[
-        str,
-        typer.Argument(help="A set that recipes use, such as multi30k.", autocompletion=set_names),
-    ],
+        str | None,
+        typer.Argument(help="A set; without it, all are listed.", autocompletion=set_names),
+    ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -30,9 +30,12 @@ def fetch(
     put where.
 
     Examples:
+        saccade fetch
         saccade fetch multi30k
         saccade fetch tinyshakespeare --to data
     """
+    if name is None:
+        return list_names("set", set_names(""), json_)
     from ..data.download import described, fetch
 
     row = described(name)

@@ -4,13 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from ..errors import SaccadeError
 from .common_options import Device, Json, Model, Result
 from .report import check_picture
-from .shared import load, note, print_json, result_writer, show_all
+from .shared import load, note, print_json, result_writer, show_table
 
 if TYPE_CHECKING:
     from ..system.system import System
@@ -57,17 +55,17 @@ def heads(
         for one in scores:
             print_json(one.to_dict())
     else:
-        show_all(table_of(scores))
+        print_scores(scores)
         note("in %: words whose greatest weight is there (chance)")
     if out_file is not None:
         from ..views.document import Site
-        from ..views.figures import alignment, save
+        from ..views.figures import heat_map, save
 
         names = [f"{one.site} head {one.head}" for one in scores]
         columns = list(scores[0].hits)
         values = [[one.hits[name] for name in columns] for one in scores]
         save(
-            alignment(
+            heat_map(
                 Site("words whose greatest weight is there", names, columns, [values]),
                 f"what each head of {model} looks at",
             ),
@@ -119,12 +117,13 @@ def best_of(scores: "list[HeadScore]") -> dict[str, object]:
     }
 
 
-def table_of(scores: "list[HeadScore]") -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def print_scores(scores: "list[HeadScore]") -> None:
     columns = list(scores[0].hits)
-    for name in ("attention", "head", "looks at", *columns):
-        table.add_column(name)
-    for one in scores:
-        cells = [f"{100 * one.hits[name]:.0f} ({100 * one.chance[name]:.0f})" for name in columns]
-        table.add_row(Text(one.site), str(one.head), one.best, *cells)
-    return table
+
+    def share(one: "HeadScore", name: str) -> str:
+        return f"{100 * one.hits[name]:.0f} ({100 * one.chance[name]:.0f})"
+
+    rows = [
+        (one.site, one.head, one.best, *(share(one, name) for name in columns)) for one in scores
+    ]
+    show_table(("attention", "head", "looks at", *columns), rows)

@@ -6,15 +6,14 @@ import io
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import SaccadeError
 from .common_options import Json, flag
 from .completion import TABLES, deck_names
-from .draw import print_table
-from .shared import note, print_json, write
+from .shared import note, print_json, show_table, write
 
 if TYPE_CHECKING:
     from ..teaching.lectures import Row
@@ -90,16 +89,10 @@ def missing(row: Row) -> str:
     from ..teaching import draw
 
     name, *words = row.words
-    if name not in options_of_commands():
+    if name not in (known := options_of_commands()):
         return f"`saccade {name}` is not a command"
-    if lacking := next(
-        (
-            word
-            for word in words
-            if word.startswith("--") and word not in options_of_commands()[name]
-        ),
-        None,
-    ):
+    options = known.get(" ".join(row.words[:2]), known[name])
+    if lacking := next((one for one in words if one.startswith("--") and one not in options), None):
         return f"`saccade {name}` has no option {lacking}"
     for command, members in (("draw", draw.FIGURES), ("table", TABLES)):
         if name == command and words[0] not in members:
@@ -116,15 +109,24 @@ def missing(row: Row) -> str:
 
 @cache
 def options_of_commands() -> dict[str, set[str]]:
+    """Each command's options; a family by itself has those of its first command."""
     from typer.main import get_command
 
     from . import app
 
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    return {
-        name: {one for parameter in command.params for one in parameter.opts}
-        for name, command in commands.items()
-    }
+    found: dict[str, set[str]] = {}
+
+    def add(name: str, command: Any) -> None:
+        for n, (word, one) in enumerate(getattr(command, "commands", {}).items()):
+            add(f"{name} {word}", one)
+            if n == 0:
+                found[name] = found[f"{name} {word}"]
+        if name not in found:
+            found[name] = {one for parameter in command.params for one in parameter.opts}
+
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        add(name, command)
+    return found
 
 
 def recipes_of(words: list[str]) -> list[tuple[str, list[str]]]:
@@ -171,7 +173,7 @@ def list_rows(rows: list[Row], as_json: bool) -> None:
         (row.deck, row.slide, row.title, "not yet" if wrong else "", row.run)
         for row, wrong in found
     ]
-    print_table([("deck", "slide", "title", "", "command"), *listed])
+    show_table(("deck", "slide", "title", "", "command"), listed)
     note(
         f"{sum(not wrong for _, wrong in found)} of {len(found)} run; saccade lecture DECK SLIDE runs one"
     )
@@ -181,6 +183,6 @@ def list_slips(as_json: bool) -> None:
     from ..teaching.lectures import slip_rows, slips
 
     if not as_json:
-        print_table(slip_rows())
+        show_table(slip_rows()[0], slip_rows()[1:])
     for one in slips() if as_json else ():
         print_json(one)

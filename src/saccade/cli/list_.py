@@ -10,7 +10,7 @@ from rich.text import Text
 from ..errors import SaccadeError
 from .common_options import Json
 from .completion import slot_names
-from .shared import print_json, show_all, write
+from .shared import print_json, show_all, show_table, write
 
 SLOTS = "`recipes`, or one slot: scores, normalizers, masks, positions, models …"
 
@@ -47,10 +47,7 @@ def list_(
         write("\n".join("\t".join(row.values()) for row in found))
         return
     if "slot" not in found[0]:  # recipes
-        table = Table(*found[0], box=None, pad_edge=False, header_style="bold")
-        for row in found:
-            table.add_row(*map(Text, row.values()))
-        show_all(table)
+        show_table(list(found[0]), [list(row.values()) for row in found])
         return
     table = Table.grid(padding=(0, 2))
     for row, before in zip(found, [{"slot": ""}, *found], strict=False):

@@ -199,8 +199,7 @@ def draw_comparison(
     from .. import api
     from ..experiments import comparison
     from ..system import run_report
-    from ..views.curves import dots, png
-    from ..views.figures import lines, save
+    from ..views.figures import dots, lines, png, save
     from ..views.html_page import Section
 
     figure = dots(

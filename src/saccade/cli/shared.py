@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from ..data.lines import readable
 from ..errors import SaccadeError
@@ -93,6 +95,36 @@ def show_all(shown: RenderableType) -> None:
     plain = console(file=io.StringIO(), width=WIDE, color_system=None)
     plain.print(shown)
     write("\n".join(line.rstrip() for line in plain.file.getvalue().splitlines()))  # type: ignore[attr-defined]
+
+
+def show_table(
+    columns: Sequence[object], rows: Iterable[Sequence[object]], title: str | None = None
+) -> None:
+    """A table on stdout, with brackets as they are."""
+    table = Table(
+        *map(str, columns),
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row))
+    show_all(table)
+
+
+def list_names(what: str, rows: Sequence[tuple[str, str]], as_json: bool) -> None:
+    """Names that a command takes, with what they mean."""
+    if not as_json:
+        return show_table((what, ""), rows)
+    for name, about in rows:
+        print_json({"name": name, "about": about})
+
+
+def size_of(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 1e6:,.1f} MB"
 
 
 def print_json(value: Any) -> None:
@@ -206,7 +238,7 @@ def draw(
     """A page that begins with a site, a document of all sites, or a picture of one, by the file's ending; without a site, the document's
     own choice."""
     from ..views.document import PICTURES
-    from ..views.fonts import find
+    from ..views.plots.fonts import find
 
     document.save(out_file, None if site is None else site.name, heads, head)
     suffix = out_file.suffix.lower()

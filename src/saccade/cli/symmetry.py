@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from ..errors import SaccadeError
 from .common_options import Json, flag
 from .completion import slot_names
 from .report import check_picture
-from .shared import load, note, print_json, show_all
+from .shared import load, note, print_json, show_table
 
 if TYPE_CHECKING:
     from ..teaching.symmetry import Row
@@ -60,21 +58,20 @@ def symmetry(
         for row in rows:
             print_json(row.to_dict())
     else:
-        show_all(table_of(rows))
+        print_rows(rows)
         note(
             f"yes: equal up to {checks.TOLERANCE:g} of the largest output; a number: by how much not; –: not for this layer"
         )
     if out_file is not None:
-        from ..views import symmetry_figures
-        from ..views.figures import save
+        from ..views.figures import save, symmetry_example, symmetry_table
 
         if len(members) == 1:
-            figure = symmetry_figures.moved(*checks.example(*members[0]))
+            figure = symmetry_example(*checks.example(*members[0]))
         else:
             names = [f"{row.slot}: {row.name}" for row in rows]
             words = [[one.word for one in row.verdicts] for row in rows]
             columns = [one.symmetry for one in rows[0].verdicts]
-            figure = symmetry_figures.table(
+            figure = symmetry_table(
                 names,
                 columns,
                 words,
@@ -85,16 +82,17 @@ def symmetry(
         note(f"{out_file}: drawn")
 
 
-def table_of(rows: "list[Row]") -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("layer", *(one.symmetry for one in rows[0].verdicts)):
-        table.add_column(name)
-    for row in rows:
-        cells = [
-            f"{one.error:.0e}"
-            if one.word == "no"
-            else {"equivariant": "yes"}.get(one.word, one.word)
+def print_rows(rows: "list[Row]") -> None:
+    words = {"equivariant": "yes"}
+    cells = [
+        [
+            f"{one.error:.0e}" if one.word == "no" else words.get(one.word, one.word)
             for one in row.verdicts
         ]
-        table.add_row(Text(f"{row.slot}: {row.name}"), *map(Text, cells))
-    return table
+        for row in rows
+    ]
+    names = [f"{row.slot}: {row.name}" for row in rows]
+    show_table(
+        ("layer", *(one.symmetry for one in rows[0].verdicts)),
+        [(name, *each) for name, each in zip(names, cells, strict=True)],
+    )

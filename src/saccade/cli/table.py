@@ -11,7 +11,7 @@ import typer
 from ..errors import SaccadeError, did_you_mean
 from .common_options import Json, Result
 from .completion import TABLES, row_names, table_names
-from .shared import err, note, report
+from .shared import err, list_names, note, report
 
 if TYPE_CHECKING:
     from ..experiments.study import Job, Study
@@ -26,7 +26,10 @@ ON = "here, or ray: on the cluster of RAY_ADDRESS, or on one started on this mac
 
 
 def table(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(TABLES)}.", autocompletion=table_names)],
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A table; without it, all are listed.", autocompletion=table_names),
+    ] = None,
     rows: Annotated[
         list[str] | None,
         typer.Argument(metavar="[ROW]…", help="Rows, as --only.", autocompletion=row_names),
@@ -53,11 +56,14 @@ def table(
     the same command continues with what is missing. The table has all rows whose results are in its folder.
 
     Examples:
+        saccade table
         saccade table modifications --only vanilla geglu rms-norm --seeds 2
         saccade table translation --scale small --jobs 4
         saccade table barriers --seeds 3
         saccade table modifications --scale small --jobs 14 --on ray
     """
+    if name is None:
+        return list_names("table", table_names(""), json_)
     check_words(name, scale, on, result)
     with err.status("starting …"):
         from ..experiments.study import claim, open_jobs

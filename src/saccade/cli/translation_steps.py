@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
-
 from ..errors import SaccadeError
-from .shared import note_unknown, print_json, show_all, write
+from .shared import note_unknown, print_json, show_table, write
 
 if TYPE_CHECKING:
     from ..decoding import MakeSearch
@@ -32,27 +29,16 @@ def print_steps(
         if as_json:
             print_json(found.to_dict())
             continue
-        table = Table(
-            "step",
-            "beginning",
-            "log p",
-            "next token, in %",
-            box=None,
-            pad_edge=False,
-            header_style="bold",
-        )
-        before = 0
+        rows, before = list[tuple[str, ...]](), 0
         for one in found.steps:
             shown = "  ".join(
                 f"{'*' if each.taken else ''}{each.token} {100 * each.probability:.1f}"
                 for each in one.candidates
             )
             number = str(one.number) if one.number > before else ""
-            table.add_row(
-                number, Text(end_of(one.prefix or "<bos>")), f"{one.log_prob:.2f}", Text(shown)
-            )
+            rows.append((number, end_of(one.prefix or "<bos>"), f"{one.log_prob:.2f}", shown))
             before = one.number
-        show_all(table)
+        show_table(("step", "beginning", "log p", "next token, in %"), rows)
         write(f"→ {found.text}   (log p {found.log_prob:.4f}; * was taken)")
 
 
@@ -80,32 +66,13 @@ def print_given(system: System, lines: list[str], target: str, align: bool, as_j
     if as_json:
         print_json(found.to_dict())
         return
-    table = Table(
-        "token",
-        "p in %",
-        "log p",
-        "sum",
-        "rank",
-        "likeliest",
-        "looks at",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-    )
-    total = 0.0
+    rows, total = list[tuple[object, ...]](), 0.0
     for one in found.tokens:
         total += one.log_prob
-        numbers = (
-            f"{100 * one.probability:.2f}",
-            f"{one.log_prob:.3f}",
-            f"{total:.3f}",
-            str(one.rank),
-        )
+        numbers = (f"{100 * one.probability:.2f}", f"{one.log_prob:.3f}", f"{total:.3f}", one.rank)
         rather = f"{one.likeliest} {100 * one.likeliest_probability:.1f}"
-        table.add_row(
-            Text(one.token), *numbers, Text("" if one.rank == 1 else rather), Text(one.source or "")
-        )
-    show_all(table)
+        rows.append((one.token, *numbers, "" if one.rank == 1 else rather, one.source or ""))
+    show_table(("token", "p in %", "log p", "sum", "rank", "likeliest", "looks at"), rows)
     write(f"log p = {found.log_prob:.4f}, perplexity {found.perplexity:.3f} per token")
     if align:
         write(" ".join(f"{i}-{j}" for i, j in found.links))

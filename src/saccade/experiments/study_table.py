@@ -301,7 +301,7 @@ def number(value: Any, digits: int | None = None) -> str:
 
 def pictures(made: Made) -> dict[str, Any]:
     """A dot for each seed of each row, and each row against the paper's number."""
-    from ..views.curves import against, dots
+    from ..views.figures import dots, scatter
 
     found: dict[str, Any] = {}
     by_key = {one.key: one for one in made.columns}
@@ -318,7 +318,7 @@ def pictures(made: Made) -> dict[str, Any]:
         }
         if len(points) >= FEWEST:
             heading = made.study.paper_columns[column.paper].removeprefix("paper: ")
-            found[f"{column.key}-paper.png"] = against(
+            found[f"{column.key}-paper.png"] = scatter(
                 points,
                 f"{heading} (paper)",
                 column.title,

@@ -261,7 +261,7 @@ def write_report(
     drawn = [pictures.save(figure, first)]
     for path, pair in zip(others, sentences_in(to), strict=True):
         site = api.show(system, pair.source).sites[0]
-        drawn.append(pictures.save(pictures.alignment(site, pair.source, ATTENDING), path))
+        drawn.append(pictures.save(pictures.heat_map(site, pair.source, ATTENDING), path))
     sections = [
         Section(
             "Two translators",

@@ -90,7 +90,7 @@ def describe(system: System, work: Work) -> bytes:
 
 def draw_curves(path: Path, runs: Sequence[Run]) -> bytes:
     """Writes the picture; returns its content."""
-    from ..views.curves import curves, png  # matplotlib takes a second to import
+    from ..views.figures import curves, png  # matplotlib takes a second to import
 
     content = png(
         curves(
@@ -206,8 +206,7 @@ def page(
 
 def redrawn(system: System, examples: Sequence[Any]) -> bytes:
     """The picture of some pictures before and after an autoencoder."""
-    from ..views.curves import png
-    from ..views.figures import before_after
+    from ..views.figures import before_after, png
 
     return png(before_after(system.task.reconstruct(system.model, [one.image for one in examples])))
 

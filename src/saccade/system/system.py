@@ -334,7 +334,7 @@ def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> 
     if os.path.exists(path / METADATA):
         what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
         raise SaccadeError(
-            f"{path} is {what}; make a model of it with `saccade convert {folder} --out FOLDER`"
+            f"{path} is {what}; make a model of it with `saccade consolidate {folder} --out FOLDER`"
         )
     verified(path, "model folder", MODEL_FILES)
     recipe, task, model = build_stored(path)

@@ -197,13 +197,8 @@ class Document:
                 return figures.save(
                     overlay.of_document(self, None if whole else chosen, heads, head), path
                 )
-            title, model = self.title, self.model
-            return figures.save(
-                figures.heads(chosen, title, model)
-                if heads
-                else figures.alignment(chosen, title, model, head),
-                path,
-            )
+            figure = figures.heat_map(chosen, self.title, self.model, head, heads)
+            return figures.save(figure, path)
         ordered = replace(self, sites=[chosen, *(one for one in self.sites if one is not chosen)])
         text = self.to_json() if site is None else ordered.to_json()
         if path.suffix.lower() == ".html":

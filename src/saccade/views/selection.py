@@ -12,6 +12,7 @@ BLANK = "▁ \t\r\n"
 SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[A-Z]+\]")  # <eos>, [CLS]; but not a byte such as <0xE4>
 PARTS = re.compile("(.)₁((?:\0\\1[₂₃₄])+)", re.DOTALL)  # 你₁ 你₂: pieces of one character
 FLAT = 1.2  # times the mean weight; where no word has more, none stands out
+MAX_HEADS = 16  # that are drawn side by side
 
 
 def shade_range(weights: NDArray[np.floating]) -> tuple[float, float]:
@@ -19,6 +20,20 @@ def shade_range(weights: NDArray[np.floating]) -> tuple[float, float]:
     if weights.shape[-2] == 1 < weights.shape[-1] and weights.sum() > 0:
         return float(weights.mean()), max(float(weights.max()), 2 * float(weights.mean()))
     return min(0.0, float(weights.min())), float(weights.max()) if weights.max() > 0 else 1.0
+
+
+def heads_of(
+    site: Site, head: int | None = None, each: bool = False
+) -> tuple[dict[str, NDArray[np.floating]], str]:
+    """The maps of a site by name, and what a note says of them: the mean of all heads, one head, or each of the first 16."""
+    count, weights = len(site.weights), np.asarray(site.weights)
+    if each:
+        maps = {f"head {n}": one for n, one in enumerate(weights[:MAX_HEADS])}
+        first = f"the first {MAX_HEADS} of " if count > MAX_HEADS else ""
+        return maps, f"{first}{count} head{'s' * (count > 1)}"
+    if head is not None:
+        return {"": weights[head]}, f"head {head}" if count > 1 else ""
+    return {"": weights.mean(0)}, f"average of {count} heads" if count > 1 else ""
 
 
 def is_flat(weights: Sequence[float]) -> bool:

@@ -165,15 +165,8 @@ class Efficient(Study):
                         for length, value in values[what].items()
                     ]
             if series:
-                figure = lines(
-                    series,
-                    "length (tokens)",
-                    title,
-                    f"Forward and backward pass by length: {title}",
-                )
-                figure.axes[0].set_xscale("log", base=2)
-                figure.axes[0].set_yscale("log")
-                found[f"{what}.png"] = figure
+                about = f"Forward and backward pass by length: {title}"
+                found[f"{what}.png"] = lines(series, "length (tokens)", title, about, "xy")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Pictures of what lectures draw: each is a function that computes numbers, and a thin one that draws them; matplotlib, readable in gray."""
+"""Figures of the lectures, drawn from live parts: each module computes numbers and passes them to `views.plots`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import SaccadeError, did_you_mean
 
 if TYPE_CHECKING:
-    from .panels import Drawing
+    from .drawing import Drawing
 
 # name → module and what it draws; modules are loaded when they are asked for
 FIGURES = {

@@ -12,7 +12,9 @@ from ...experiments.pass_costs import cost_of_pass, follow_paths, longest_chain,
 from ...models.builder import Builder
 from ...models.protocols import Encoder
 from ...training.flops import counter
-from .panels import Drawing, Lines, rounded, side_by_side
+from ...views.plots.layout import in_rows, panels
+from ...views.plots.panels import Lines
+from .drawing import Drawing, rounded
 
 LENGTHS = (64, 128, 256, 512)
 USUAL = ("full", "window", "convolution", "lstm", "performer")
@@ -21,7 +23,7 @@ PATHS = (8, 16, 32)  # lengths at which layers and steps are counted on live mod
 SIZES = {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}
 REACH = 4  # of the window whose path is counted: the one that is timed would reach both ends in one layer
 SMALL = {"dim": 16, "hidden": 16, "heads": 2, "depth": 1}
-UNITS = {"seconds": "seconds", "memory": "MiB", "operations": "forward and backward"}
+UNITS = {"seconds": "seconds", "memory": "MiB", "operations": "FLOP"}
 Numbers = dict[str, dict[str, dict[int, float]]]
 
 
@@ -72,10 +74,10 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
             raise SaccadeError(f"no form named '{name}'{did_you_mean(name, NAMES)}")
     found = measure(names or USUAL, sorted({*lengths}))
     titles = {"path": "steps between both ends", "steps": "operations that wait for one another"}
-    panels = []
+    shown = []
     for what in ("seconds", "memory", "operations", "path", "steps"):
         series = {form: list(mine[what].items()) for form, mine in found.items() if mine[what]}
-        panels.append(
+        shown.append(
             Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy")
         )
     longest, furthest = max(lengths), max(PATHS)
@@ -94,11 +96,11 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
                 *(f"{mine['steps'][length]:,}" for length in (PATHS[0], furthest)),
             ]
         )
-    note = f"one block of width 64, one text · a window of 64 tokens to each side, {REACH} where layers are counted · logarithmic axes"
+    note = f"one block of width 64, one text, forward and backward · window: 64 tokens to each side, {REACH} where layers are counted"
     title = "The cost of a text against its length"
     text = (
         "One block, forward and backward, on this machine's CPU: seconds, the peak of memory and operations. Attention joins both ends of "
         "a text in one layer and no step waits for another, but its cost grows with the square of the length; an LSTM's grows with "
         "the length, and its steps wait for one another; a window or a convolution needs more layers the longer the text is."
     )
-    return Drawing(title, text, rows, side_by_side(title, note, panels))
+    return Drawing(title, text, rows, panels(title, note, in_rows(shown)))

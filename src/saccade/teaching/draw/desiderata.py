@@ -18,7 +18,9 @@ from ...data.batches import tree_depths, tree_distances
 from ...errors import SaccadeError, did_you_mean
 from ...layers import token_inputs
 from ...settings import needed_options
-from .panels import Drawing, Heat, rounded, side_by_side
+from ...views.plots.layout import in_rows, panels
+from ...views.plots.panels import Heat
+from .drawing import Drawing, rounded
 from .position_pictures import build, effect
 
 DIM = 8  # its slowest wave has a period of 6,283 positions, which the longest texts contain
@@ -182,11 +184,11 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
         "bounded",
         "deterministic",
     ]
-    rows, panels = [[*head, "learned numbers"]], list[Heat]()
+    rows, shown = [[*head, "learned numbers"]], list[Heat]()
     for name in names or known:
         part, where = make(name, length, dim, seed), known[name][0]
         rows.append([name, where, *measure(part, length, dim).cells()])
-        panels.append(
+        shown.append(
             Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, pairs(part, length, dim), bar=True)
         )
     title = "What is asked of positions"
@@ -197,4 +199,4 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
         f"of {FAR[0]:,} ({FAR_TREES[1]} and {FAR_TREES[0]} in trees). Learned numbers are random here."
     )
     note = f"{length} positions · width {dim} · the effect of each pair: ‖pᵢ − pⱼ‖ at the input, what is added to equal scores in attention"
-    return Drawing(title, text, rows, side_by_side(title, note, panels, 4))
+    return Drawing(title, text, rows, panels(title, note, in_rows(shown, 4)))

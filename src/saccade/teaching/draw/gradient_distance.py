@@ -9,7 +9,9 @@ import torch
 from ...errors import SaccadeError
 from ...models.builder import Builder
 from ...models.protocols import Seq2Seq
-from .panels import Drawing, Lines, rounded, side_by_side
+from ...views.plots.layout import panels
+from ...views.plots.panels import Lines
+from .drawing import Drawing, rounded
 
 RNN = {"dim": 32, "hidden": 32, "cell": "tanh", "bidirectional": False, "dropout": 0.0}
 MODELS: dict[str, dict[str, Any]] = {
@@ -98,4 +100,4 @@ def draw(names: list[str], length: int = 40, seeds: int = 5) -> Drawing:
         "share is about that of a near one."
     )
     note = f"tanh recurrences from left to right · a source of {length} words · mean of {seeds} random starts"
-    return Drawing(title, text, rows, side_by_side(title, note, [panel]))
+    return Drawing(title, text, rows, panels(title, note, [[panel]]))

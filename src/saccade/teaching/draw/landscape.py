@@ -18,7 +18,9 @@ from ...system.system import examples_of
 from ...tasks.task import ExampleTask
 from ...training.loop import Watcher
 from ...training.losses import batch_loss
-from .panels import Contours, Drawing, rounded, side_by_side
+from ...views.plots.layout import in_rows, panels
+from ...views.plots.panels import Contours
+from .drawing import Drawing, rounded
 
 DEPTH, UPDATES, EXAMPLES = 5, 150, 48
 RESIDUALS = {"with residuals": "pre-norm", "without residuals": "none"}
@@ -145,10 +147,8 @@ def draw(
     found = {
         name: surface(system.model, loss_of(system), at, seed) for name, system in systems.items()
     }
-    panels, rows = (
-        [],
-        [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]],
-    )
+    shown = list[Contours]()
+    rows = [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]]
     middle = len(at) // 2
     low, high = (
         min(one.min() for one in found.values()),
@@ -157,7 +157,7 @@ def draw(
     # of all panels: equal grays are equal losses
     levels = np.linspace(low, max(high, low + 1e-6), 12)
     for name, values in found.items():
-        panels.append(
+        shown.append(
             Contours(
                 f"{name}: loss {values[middle, middle]:.3g}",
                 "direction 1",
@@ -184,9 +184,5 @@ def draw(
         "A step of 1 in either direction changes each row of each matrix by as much as that row is long (filter-normalized), so that "
         f"models can be compared; all panels have one scale, and the cross is the model itself. {trained[0].upper()}{trained[1:]}."
     )
-    return Drawing(
-        title,
-        text,
-        rows,
-        side_by_side(title, f"{trained} · lighter = higher loss, one scale", panels, across=2),
-    )
+    note = f"{trained} · lighter = higher loss, one scale"
+    return Drawing(title, text, rows, panels(title, note, in_rows(shown, 2)))

@@ -13,7 +13,9 @@ from ...core import masks
 from ...errors import SaccadeError, did_you_mean
 from ...layers.grid_windows import Windows
 from ...settings import choose, options_of
-from .panels import Drawing, Heat, side_by_side
+from ...views.plots.layout import in_rows, panels
+from ...views.plots.panels import Heat
+from .drawing import Drawing
 
 MOST = 1024  # positions
 SWIN, BIG_BIRD = "swin", "big-bird"
@@ -111,10 +113,8 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
     """Masks side by side: names of the catalogue, big-bird, swin, or files of zeros and ones; options as left=3 or size=4."""
     if not 1 <= length <= MOST:
         raise SaccadeError(f"expected a length from 1 to {MOST:,}, got {length}")
-    panels, rows = (
-        list[Heat](),
-        [["mask", "queries", "keys", "pairs that may attend", "share", "keys per query"]],
-    )
+    shown = list[Heat]()
+    rows = [["mask", "queries", "keys", "pairs that may attend", "share", "keys per query"]]
     known = [*(one for one in masks.table.names() if one not in MADE_HERE), BIG_BIRD, SWIN]
     unused = {*options}
     for name in names or ["causal", "window", BIG_BIRD]:
@@ -127,7 +127,7 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
                 (f"block l: windows of {window} × {window}", plain),
                 ("block l + 1: shifted", shifted),
             ):
-                panels.append(Heat(which, "column", "row", 2.4, 2.4, grid % 4, 0, 9, edges=True))
+                shown.append(windows_panel(which, grid))
         elif name in known:
             allowed = mask_matrix(name, length, seed, **mine)
         elif Path(name).is_file():
@@ -135,7 +135,7 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         else:
             raise SaccadeError(f"no mask or file named '{name}'{did_you_mean(name, known)}")
         title = f"{Path(name).name}{''.join(f', {key} {value}' for key, value in mine.items())}"
-        panels.append(Heat(title, "key", "query", 2.4, 2.4, allowed, 0, 1))
+        shown.append(Heat(title, "key", "query", 2.4, 2.4, allowed, 0, 1))
         keys = allowed.sum(1)
         rows.append(
             [
@@ -153,12 +153,17 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         "black may attend · white is set to −∞ before the softmax",
     )
     shares = "; ".join(f"{row[0]}: {row[4]}" for row in rows[1:])
-    return Drawing(
-        title,
-        f"A black cell lets its query look at its key. Of all pairs: {shares}.",
-        rows,
-        side_by_side(title, note, panels),
-    )
+    text = f"A black cell lets its query look at its key. Of all pairs: {shares}."
+    return Drawing(title, text, rows, panels(title, note, in_rows(shown)))
+
+
+def windows_panel(name: str, grid: np.ndarray) -> Heat:
+    """A grid whose windows differ in shade and number, counted from the upper left corner."""
+    _, first, which = np.unique(grid, return_index=True, return_inverse=True)
+    numbers = first.argsort().argsort()[which].reshape(grid.shape) + 1
+    made = Heat(name, "column", "row", 2.4, 2.4, numbers, 0, 2 * numbers.max())
+    made.text, made.edges = numbers, True
+    return made
 
 
 def taken(name: str) -> set[str]:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from torch import Tensor, nn
 
 from ... import api
@@ -17,12 +15,12 @@ from ...config import recipes
 from ...data.corpora import is_generated
 from ...data.vocabulary import Vocabulary
 from ...errors import SaccadeError
+from ...layers.residuals import NoResidual, Residual
 from ...models.builder import NoInit
-from ...views.figures import EDGE, GRAY, MARGIN, add_axes, fitted, sheet, style
-from .panels import Drawing, Table
+from ...views.plots.diagrams import Box, boxes
+from .drawing import Drawing, Table
 
 DEEPEST = 2  # parts inside parts that are drawn
-WIDE, ROW, GAP = 4.5, 0.34, 0.1  # inches
 # the left column, where a decoder is the right one
 READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")
 # of a batch, source tokens, target tokens: sizes that nothing else has
@@ -40,10 +38,7 @@ class Part:
     gives: str = ""
     count: int = 1
     inside: list[Part] = field(default_factory=list)
-
-    @property
-    def height(self) -> float:
-        return ROW + (sum(part.height + GAP for part in self.inside) + GAP if self.inside else 0)
+    residual: str = ""  # of a norm around a part: which one a residual connection goes around
 
 
 def parts_of(
@@ -84,9 +79,10 @@ def parts_of(
             f"{matrices.count(one)} of {one}" if matrices.count(one) > 1 else one
             for one in dict.fromkeys(matrices)
         )
-        found.append(
-            Part(name, type(child).__name__, size, "" if inside else shown, gives, 1, inside)
-        )
+        one = Part(name, type(child).__name__, size, "" if inside else shown, gives, 1, inside)
+        if isinstance(child, Residual) and not isinstance(child, NoResidual):
+            one.residual = name.removeprefix("around_")
+        found.append(one)
     return found
 
 
@@ -164,18 +160,16 @@ def draw(names: list[str]) -> Drawing:
     """The block diagram of a recipe or a run folder."""
     if len(names) != 1:
         raise SaccadeError(
-            "draw model takes one recipe or run folder; write `saccade draw model phrasebook-transformer`"
+            "draw model takes one recipe or run folder; write `saccade draw model phrasebook-transformer`",
+            code="one-model",
         )
     model, about = load_model(names[0])
     total = sum(one.numel() for one in model.parameters())
     # a classifier around an encoder: its parts beside the encoder's
     if isinstance(body := getattr(model, "body", None), nn.Module):
         shapes = {name.removeprefix("body."): shape for name, shape in output_shapes(model).items()}
-        inner, around = (
-            parts_of(body, shapes),
-            [part for part in parts_of(model, shapes) if part.name != "body"],
-        )
-        parts = [*inner, *around]
+        around = [part for part in parts_of(model, shapes) if part.name != "body"]
+        parts = [*parts_of(body, shapes), *around]
     else:
         parts = parts_of(model, output_shapes(model))
     names_of_parts = {part.name for part in parts}
@@ -183,84 +177,29 @@ def draw(names: list[str]) -> Drawing:
     columns = [[part for part in parts if (part.name in reads) == left] for left in (True, False)]
     columns = [column for column in columns if column]
     title = f"{type(model).__name__}: {total:,} parameters"
-    note = f"{about} · read upward · at the right what a part gives and its parameters; B batch, N source or text, T target"
-    tall = max(sum(part.height + 0.2 for part in column) for column in columns)
-    figure, top = sheet(2 * MARGIN + len(columns) * (WIDE + 0.5) - 0.5, tall + 0.25, title, note)
+    note = f"{about} · read upward · at the right the output's shape and the parameters; B batch, N source or text, T target · + residual connection"
     rows: Table = [["part", "kind", "matrices", "gives", "count", "parameters"]]
-    for n, column in enumerate(columns):
-        axes = add_axes(figure, MARGIN + n * (WIDE + 0.5), top, WIDE, tall)
-        axes.set(xlim=(0, WIDE), ylim=(0, tall))
-        axes.axis("off")
-        at = 0.0
-        for part in column:
-            if at:
-                arrow: dict[str, Any] = {
-                    "arrowstyle": "-|>",
-                    "mutation_scale": 9,
-                    "color": GRAY,
-                    "shrinkA": 0,
-                    "shrinkB": 0,
-                }
-                axes.add_patch(FancyArrowPatch((WIDE / 2, at - 0.2), (WIDE / 2, at), **arrow))
-            box(axes, part, 0.02, at, WIDE - 0.04)
-            list_rows(part, "", rows)
-            at += part.height + 0.2
-    if len(columns) == 2:  # from what the left column ends with to the right one
-        middle = min(sum(part.height + 0.2 for part in column) for column in columns) / 2
-        up = (figure.get_figheight() - top - tall + middle) / figure.get_figheight()
-        ends = [(x / figure.get_figwidth(), up) for x in (MARGIN + WIDE, MARGIN + WIDE + 0.52)]
-        figure.add_artist(
-            FancyArrowPatch(
-                *ends,
-                transform=figure.transFigure,
-                arrowstyle="-|>",
-                mutation_scale=11,
-                color="#333333",
-            )
-        )
-    return Drawing(
-        title, f"Drawn from {about}. Parts without parameters are left out.", rows, figure
-    )
+    for part in (part for column in columns for part in column):
+        list_rows(part, "", rows)
+    figure = boxes(title, note, [[box_of(part) for part in column] for column in columns])
+    text = f"Drawn from {about}. Parts without parameters are left out."
+    return Drawing(title, text, rows, figure)
 
 
-def box(axes: Axes, part: Part, left: float, bottom: float, wide: float) -> None:
-    """A part with its name in its first line, and its own parts below that, drawn upward."""
-    shade = "white" if part.inside else "#eeeeee"
-    look: dict[str, Any] = {
-        "boxstyle": "round,pad=0,rounding_size=0.05",
-        "facecolor": shade,
-        "edgecolor": "#333333" if part.inside else EDGE,
-    }
-    axes.add_patch(FancyBboxPatch((left, bottom), wide, part.height, linewidth=0.9, **look))
-    line = bottom + part.height - ROW / 2
+def box_of(part: Part) -> Box:
+    """A part as a box with its name, its matrices, what it gives and its parameters."""
     total = f"{part.parameters * part.count:,}"
+    name = f"{part.name}: {part.kind}"
+    if part.name.isdigit():
+        name = f"{part.count} × {part.kind}"
+    elif part.inside:
+        name = part.name
+    elif part.name.startswith("around_"):
+        name = f"norm around {part.name.removeprefix('around_')}: {part.kind}"
+    about = part.shapes or ("" if part.parameters else "(the input's vectors)")
     right = f"{part.gives}   {total}" if part.gives else total
-    plain = part.name.removeprefix("around_")
-    name = (
-        f"{part.count} × {part.kind}"
-        if part.name.isdigit()
-        else plain
-        if part.inside
-        else f"{plain}: {part.kind}"
-    )
-    name += (
-        f"   {part.shapes}" if part.shapes else "" if part.parameters else " (the input's vectors)"
-    )
-    axes.text(left + wide - 0.08, line, right, ha="right", va="center", **style(7.5, GRAY))
-    space = wide - 0.3 - 0.062 * len(right)
-    shown = fitted(name, 8, space)
-    axes.text(
-        left + 0.08,
-        line,
-        shown,
-        ha="left",
-        va="center",
-        **style(8, weight="bold" if part.inside else "normal"),
-    )
-    at = bottom + GAP
-    for inner in part.inside:
-        box(axes, inner, left + 0.12, at, wide - 0.24)
-        at += inner.height + GAP
+    inside = tuple(map(box_of, part.inside))
+    return Box(f"{name}   {about}".rstrip(), right, inside, 2 * bool(part.residual))
 
 
 def list_rows(part: Part, indent: str, rows: Table) -> None:

@@ -12,7 +12,9 @@ from ...errors import SaccadeError, did_you_mean
 from ...layers import token_inputs
 from ...registry import Table
 from ...settings import Choice, choose
-from .panels import Drawing, Heat, rounded, side_by_side
+from ...views.plots.layout import in_rows, panels
+from ...views.plots.panels import Heat
+from .drawing import Drawing, rounded
 
 MOST = 2048
 NOT_ALONE = ("none", "depth", "syntax")  # nothing to draw, or only with a parse tree
@@ -70,7 +72,7 @@ def draw(
         for name in (*token_inputs.table.names(), *positions.table.names())
         if name not in NOT_ALONE
     ]
-    panels, rows = list[Heat](), [["positions", "distance", "least", "mean", "greatest"]]
+    shown, rows = list[Heat](), [["positions", "distance", "least", "mean", "greatest"]]
     for name in names or ["sinusoidal"]:
         if name not in known:
             raise SaccadeError(f"no positions named '{name}' to draw{did_you_mean(name, known)}")
@@ -79,28 +81,23 @@ def draw(
             products = scores(name, length, dim, seed, **options)
         else:
             products = found @ found.T
-            panels.append(
+            shown.append(
                 Heat(f"{name}: index × dimension", "dimension", "index", 2.8, 2.8, found, bar=True)
             )
         random = " (random before training)" if name in ("learned", "shaw", "t5") else ""
         what = "pᵢ·pⱼ" if found is not None else "added to equal scores"
-        panels.append(Heat(f"{name}: {what}", "j", "i", 2.8, 2.8, products, bar=True))
+        shown.append(Heat(f"{name}: {what}", "j", "i", 2.8, 2.8, products, bar=True))
         for distance in (0, 1, length // 8, length // 2):
             line = np.diagonal(products, distance)
             rows.append(
                 [name + random, str(distance), *map(rounded, (line.min(), line.mean(), line.max()))]
             )
-    panels.append(
-        Heat("binary numbers", "digit", "number", 1.3, 2.8, binary_table(), 0, 1.4, text=True)
-    )
+    bits = binary_table()
+    shown.append(Heat("binary numbers", "digit", "number", 1.3, 2.8, bits, 0, 1.4, text=bits))
     title = "Positions"
     text = (
         "A row of the table holds all pairs at one distance: where least and greatest are equal, pᵢ·pⱼ depends on the distance alone. "
         "The digits of binary numbers alternate faster to the right; sinusoids do the same in small steps, faster to the left."
     )
-    return Drawing(
-        title,
-        text,
-        rows,
-        side_by_side(title, f"{length} positions · width {dim} · darker = more", panels),
-    )
+    note = f"{length} positions · width {dim} · darker = more; of signed values red: above 0, blue: below 0"
+    return Drawing(title, text, rows, panels(title, note, in_rows(shown)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from ...errors import SaccadeError
-from .panels import Drawing, Lines, rounded, side_by_side
+from ...views.plots.layout import panels
+from ...views.plots.panels import Lines
+from .drawing import Drawing, rounded
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 PLAIN, SCALED = "q·k", "q·k / √D"
@@ -45,7 +47,7 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
             "draw scaling takes no names, keys from 2 to 1,024 and trials from 2 to 100,000"
         )
     found = measure(keys=keys, trials=trials, seed=seed)
-    panels = []
+    shown = []
     for what, unit, log in (
         ("variance", "of the scores", "xy"),
         ("entropy", "bits", "x"),
@@ -54,7 +56,7 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
         series = {
             name: [(width, one[what]) for width, one in by.items()] for name, by in found.items()
         }
-        panels.append(Lines(what, "D", unit, 2.7, 2.4, series, log))
+        shown.append(Lines(what, "D", unit, 2.7, 2.4, series, log))
     rows = [
         [
             "D",
@@ -85,6 +87,5 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
         f"{rounded(plain[last]['gradient'])} instead of {rounded(scaled[last]['gradient'])}{beyond}. Divided by √D, all three "
         f"stay about the same for every D. Random q and {keys} random keys, {trials} times."
     )
-    return Drawing(
-        title, text, rows, side_by_side(title, f"{keys} keys, {trials} random queries", panels)
-    )
+    note = f"{keys} keys, {trials} random queries"
+    return Drawing(title, text, rows, panels(title, note, [shown]))

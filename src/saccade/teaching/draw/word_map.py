@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 
 from ... import api
 from ...data.corpora import corpus
 from ...errors import SaccadeError
 from ...layers.embeddings import Embedding
-from ...views.figures import EDGE, GRAY, MARKERS, add_axes, sheet, style
-from ...views.figures import MARGIN as MARGIN
-from .panels import Drawing
+from ...views.plots.layout import panels
+from ...views.plots.scatter import Scatter
+from .drawing import Drawing
 
 MOST = 300
 TAGS = {"NOUN": "nouns", "VERB": "verbs", "ADJ": "adjectives", "NUM": "numbers"}
@@ -116,8 +115,9 @@ def draw(names: list[str], most: int = 70) -> Drawing:
     at, close = project(vectors), nearest(vectors)
     title = f"Map of {len(words)} words"
     note = f"{folder or 'from counts of neighbors in the phrasebook'} · first two principal components of {vectors.shape[1]} numbers"
-    figure, top = sheet(8.6, 6.6, title, note)
-    plot(add_axes(figure, MARGIN + 0.1, top, 8.0, 6.2), words, at, tags)
+    places = {word: (float(x), float(y)) for word, (x, y) in zip(words, at, strict=True)}
+    groups = {word: TAGS.get(tags.get(word, ""), "others") for word in words}
+    shown = Scatter("", "", "", 8.0, 6.2, places, groups, ticks=False)
     rows = [
         ["word", "nearest by cosine"],
         *(
@@ -126,59 +126,4 @@ def draw(names: list[str], most: int = 70) -> Drawing:
         ),
     ]
     text = "Words that are used alike have vectors that lie close together. Two of many dimensions are drawn; the table uses all."
-    return Drawing(title, text, rows, figure)
-
-
-def covers(start: float, y: float, wide: float, taken: list[tuple[float, float, float]]) -> bool:
-    """Whether a word there would lie over a mark or another word."""
-    return any(abs(y - b) < 0.024 and start < a + w and a < start + wide for a, b, w in taken)
-
-
-def plot(axes: Axes, words: list[str], at: np.ndarray, tags: dict[str, str]) -> None:
-    """A mark by part of speech and the word beside it, further away with a line where there is something already."""
-    kinds = [*TAGS.values(), "others"]
-    spread = np.ptp(at, axis=0) + 1e-12
-    # marks, then the words that are written
-    taken = [(x - 0.006, y, 0.012) for x, y in at / spread]
-    for kind, marker in zip(kinds, MARKERS, strict=False):
-        mine = [n for n, word in enumerate(words) if TAGS.get(tags.get(word, ""), "others") == kind]
-        if mine:
-            axes.plot(
-                *at[mine].T,
-                marker,
-                color="#333333" if kind == "nouns" else "#888888",
-                markersize=4,
-                label=kind,
-                linestyle="",
-            )
-    steps = [(0.012, 0.0), (-0.012, 0.0), (0.0, 0.03), (0.0, -0.03)]
-    steps += [
-        (side * 0.03, down * 0.03) for down in (1, -1, 2, -2, 3, -3, 4, -4) for side in (1, -1)
-    ]
-    for n, word in enumerate(words):
-        wide = 0.0125 * len(word)
-        x, y = at[n] / spread
-        free = [
-            step
-            for step in steps
-            if not covers(
-                x + step[0] - wide * (step[0] < 0) - wide / 2 * (step[0] == 0),
-                y + step[1],
-                wide,
-                taken,
-            )
-        ]
-        right, up = (free or steps)[0]
-        start = x + right - wide * (right < 0) - wide / 2 * (right == 0)
-        taken.append((start, y + up, wide))
-        far = abs(up) > 0.03 or (up and right)
-        arrow: dict[str, Any] = (
-            {"arrowprops": {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}} if far else {}
-        )
-        axes.annotate(
-            word, at[n], (start * spread[0], (y + up) * spread[1]), va="center", **style(8), **arrow
-        )
-    axes.margins(0.13, 0.06)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color(EDGE)
-    axes.legend(frameon=False, fontsize=8, labelcolor=GRAY, loc="best", handletextpad=0.2)
+    return Drawing(title, text, rows, panels(title, note, [[shown]]))

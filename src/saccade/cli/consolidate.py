@@ -1,4 +1,4 @@
-"""The command `convert`."""
+"""The command `consolidate`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,17 +13,17 @@ from .train import usage
 SHARDED = "A run folder, or its last/, written with training.checkpoint=sharded."
 
 
-def convert(
+def consolidate(
     run: Annotated[Path, typer.Argument(help=SHARDED, autocompletion=run_folders)],
     out_folder: OutFolder,
     json_: Json = False,
 ) -> None:
-    """Make a model folder from a run's last sharded checkpoint.
+    """Make one model folder of a sharded checkpoint.
 
     One process is enough.
 
     Examples:
-        saccade convert runs/large --out models/large
+        saccade consolidate runs/large --out models/large
     """
     from ..system.system import read_config
     from ..training.checkpoints import convert

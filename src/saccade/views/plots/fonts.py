@@ -10,7 +10,7 @@ from matplotlib import font_manager
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from .document import MISSING
+from ..document import MISSING
 
 BASE_FAMILY = "DejaVu Sans"  # comes with matplotlib, so it is always installed
 # Asked first of families that have equally many of the characters; Japanese before Chinese ones, which have all that those have.
