@@ -19,7 +19,7 @@ from .update_capture import LowPrecision
 from .work import Work
 
 # Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
-EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
+EPOCHS, MIN_UPDATES, MAX_UPDATES, CPU_MINUTES = 80, 500, 30_000, 10.0
 MIN_COMPILE_SECONDS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
 WITH_STEP = (
     1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
@@ -123,8 +123,8 @@ def choose_updates(
         pace = before.seconds / before.update if before.update else seconds
         allowed.append(before.update + max(60 * settings.minutes - before.seconds, 0.0) / pace)
     if not allowed:
-        by_speed = 60 * CPU_MINUTES / seconds if math.isfinite(seconds) else MOST
-        allowed = [min(max(EPOCHS * per_epoch, FEWEST), MOST, by_speed)]
+        by_speed = 60 * CPU_MINUTES / seconds if math.isfinite(seconds) else MAX_UPDATES
+        allowed = [min(max(EPOCHS * per_epoch, MIN_UPDATES), MAX_UPDATES, by_speed)]
     return max(int(min(allowed)), 1)
 
 

@@ -43,7 +43,8 @@ COLUMNS: dict[int, list[Config]] = {
     128: [(32, 64, 8, 2)],
     256: [(16, 32, 8, 1)],
 }
-WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
+# For 32-bit types.
+FLOAT32_CONFIGS = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
 # A launch that was made before, down to its sizes → what launches the compiled kernel, and all arguments that are not tensors. Triton would
@@ -214,7 +215,7 @@ def configs(
         return LISTED[size]
     if interpreted():
         return INTERPRETED
-    return WIDE[name][size] if dtype == torch.float32 else CONFIGS[name][size]
+    return FLOAT32_CONFIGS[name][size] if dtype == torch.float32 else CONFIGS[name][size]
 
 
 def fastest(candidates: list[Config], run: Any) -> Config:
