@@ -1,4 +1,4 @@
-"""What training settings leave open is decided before a run starts: threads by measuring, updates by epochs, minutes or the data."""
+"""Fills in automatic training settings before a run: updates, threads, graphs and compile."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,9 +18,10 @@ from .loop import Watcher
 from .update_capture import LowPrecision
 from .work import Work
 
-# Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
+# Defaults if neither updates nor epochs nor minutes are given. Small data get more epochs; a CPU run ends while one waits.
 EPOCHS, MIN_UPDATES, MAX_UPDATES, CPU_MINUTES = 80, 500, 30_000, 10.0
-MIN_COMPILE_SECONDS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
+# Compiling takes a minute and saves a few percent, so it pays off in longer runs only.
+MIN_COMPILE_SECONDS = 1800.0
 WITH_STEP = (
     1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
 )
@@ -34,7 +35,7 @@ def plan(
     before: Callable[[], Progress],
     watcher: Watcher,
 ) -> TrainingRecipe:
-    """The settings with a number for all that was open; `before` is how far a resumed run came."""
+    """The settings with all automatic values filled in. `before` is the progress of a resumed run."""
     on_cpu, threads = (
         next(model.parameters()).device.type == "cpu",
         settings.threads or torch.get_num_threads(),
@@ -48,7 +49,7 @@ def plan(
     if not settings.updates:
         seconds = math.inf
         if settings.minutes or (on_cpu and not settings.epochs):
-            # a third: without gradients
+            # An evaluation takes a third of an update, without gradients.
             evaluations = work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)
             with use_threads(threads):
                 seconds = measure(2.0) * WITH_STEP * (1 + evaluations)
@@ -58,7 +59,7 @@ def plan(
         settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
     elif settings.epochs:
         settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
-    # what a layer draws is judged by the loss, which needs numbers that were computed
+    # Sampled choices need the loss as numbers.
     captures = work.captures and not any(
         getattr(part, "samples", False) for part in model.modules()
     )
@@ -68,7 +69,7 @@ def plan(
     settings = choose_way(
         settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note
     )
-    # once per epoch, 10 to 100 times in all
+    # Once per epoch, but 10 to 100 times in total.
     every = settings.evaluate_every or min(
         max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1)
     )
@@ -86,8 +87,11 @@ def choose_way(
     measure: Callable[[], float],
     note: Callable[[str], None],
 ) -> TrainingRecipe:
-    """The settings with a decision for graphs and compile, for a run that is `alone` on one GPU. Graphs cost nothing to speak of; compiling
-    takes about a minute for each shape of batches, which a long run with one shape saves again, unless its kernels are `joined` already."""
+    """Decides on graphs and compile for a run that is `alone` on one GPU.
+
+    Graphs have little overhead. Compiling takes about a minute per batch shape. It pays off in a long run with one shape, unless its
+    kernels are already fused (`joined`).
+    """
     if None not in (settings.graphs, settings.compile):
         return settings
     graphs, compiled = settings.graphs, settings.compile
@@ -117,7 +121,7 @@ def choose_way(
 def choose_updates(
     settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress
 ) -> int:
-    """As many updates as the epochs and the minutes allow; without either, by the data and, on a processor, its speed."""
+    """The number of updates by epochs and minutes; without either, by the data and the speed of the CPU."""
     allowed = [float(settings.epochs * per_epoch)] if settings.epochs else []
     if settings.minutes:
         pace = before.seconds / before.update if before.update else seconds
@@ -131,7 +135,7 @@ def choose_updates(
 def time_update(
     settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float
 ) -> float:
-    """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
+    """Seconds per update with a batch of median size, averaged over at least `least` seconds. The model is unchanged."""
     kind, device = settings.autocast, next(model.parameters()).device
     # as it is captured
     forward: nn.Module = (
@@ -146,7 +150,7 @@ def time_update(
                 loss = work.loss(forward.train(), batch)
             loss.backward()
             once = ranks.largest(synchronized_time() - start)
-            # the first time takes longer: of a long one on a processor by little, on a GPU by what its libraries and kernels need to begin
+            # The first update is slower, above all on a GPU, where libraries and kernels initialize.
             if not first or (once > 2 * least and device.type == "cpu"):
                 taken, count = taken + once, count + 1
             first = False
@@ -157,7 +161,7 @@ def time_update(
 def choose_threads(
     measure: Callable[[float], float], most: int, note: Callable[[str], None]
 ) -> int:
-    """The number of threads with which a batch is done soonest: 1, 2, 4 … or all."""
+    """The fastest number of threads: 1, 2, 4 … or all."""
     found = {}
     for count in sorted({*(2**n for n in range(most.bit_length())), most}):
         with use_threads(count):
@@ -172,7 +176,7 @@ def choose_threads(
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Within the `with`, torch computes with so many threads in this process."""
+    """Sets torch's number of threads inside the `with`."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
