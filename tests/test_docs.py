@@ -51,13 +51,33 @@ def test_python_in_pages_runs(
             assert mine == its or (here and mine.split()[:1] == its.split()[:1])
 
 
-@pytest.mark.parametrize("page", PAGES)
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line).lower().replace(" ", "-") for line in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "SECURITY.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), (
-            f"{page} links to {target}"
-        )
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
+        assert path.exists(), f"{page} links to {target}"
+        assert not anchor or anchor in anchors(path), f"{page} links to {target}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_files_named_in_pages_exist(page: str) -> None:
+    folders = ("src", "tests", "benchmarks", "examples", "scripts")
+    known = {path.name for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    named = re.findall(r"`([\w/.-]+\.py)`", (ROOT / page).read_text(encoding="utf-8"))
+    for name in named:
+        assert Path(name).name in known, f"{page} names {name}"
+        assert "/" not in name or any((ROOT / at / name).exists() for at in ("", "src/saccade"))
 
 
 def test_make_targets_named_in_the_readme_exist() -> None:
@@ -82,16 +102,43 @@ def test_tables_are_what_the_programs_make() -> None:
     assert tables.outdated() == [], "run `python benchmarks/tables.py`"
 
 
-def test_commands_named_in_the_readme_exist() -> None:
-    from saccade.cli import NAMES
+def commands_of(page: str) -> list[list[str]]:
+    """The words of every `saccade …` command of a page: in code spans, in listings and in console sessions."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    listings = "\n".join(re.findall(r"```(?:sh|console)\n(.*?)```", text, flags=re.DOTALL))
+    lines = re.findall(r"^(?:\$ )?saccade (.+)$", listings, flags=re.MULTILINE)
+    lines += re.findall(r"^ {4}saccade (.+)$", text, flags=re.MULTILINE)
+    spans = re.findall(r"`saccade ([^`]+)`", text)
+    parts = [re.split(r" (?:#|&&|>|\|) ?", line)[0] for line in lines + spans]
+    return [part.replace("\\|", " ").split() for part in parts]
 
-    known = set(NAMES)
-    named = set(
-        re.findall(
-            r"\bsaccade (?!import)([a-z]+)\b", (ROOT / "README.md").read_text(encoding="utf-8")
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_pages_exist_and_have_their_options(page: str) -> None:
+    import typer
+
+    from saccade.cli import app
+
+    top = typer.main.get_command(app)
+    for words in commands_of(page):
+        command, left = top, list(words)
+        while left and hasattr(command, "commands"):
+            name = left[0]
+            if re.fullmatch(r"[a-z][a-z-]*", name) and name in command.commands:
+                command, left = command.commands[name], left[1:]
+                continue
+            break
+        assert command is not top or not re.fullmatch(r"[a-z][a-z-]*", words[0]), (
+            f"{page}: saccade {' '.join(words)}"
         )
-    )
-    assert named <= known, named - known
+        known = {option for one in command.params for option in one.opts + one.secondary_opts}
+        default = getattr(command, "commands", {}).get("attention")
+        known |= {option for one in getattr(default, "params", []) for option in one.opts}
+        for word in left:
+            if re.match(r"--[a-z]", word) and word.rstrip(",.") not in {"--help", "--version"}:
+                option = re.match(r"--[a-z-]+", word)
+                assert option is not None
+                assert option[0] in known, f"{page}: saccade {' '.join(words)} has no {option[0]}"
 
 
 def test_the_ten_lines_of_python_are_about_ten() -> None:

@@ -513,7 +513,8 @@ PROSE: list[tuple[str, str, list[tuple[str, str]]]] = [
 
 @pytest.mark.parametrize(("where", "sentence", "sources"), PROSE)
 def test_prose(where: str, sentence: str, sources: list[tuple[str, str]]) -> None:
-    found = re.findall(sentence.replace("(N)", f"({NUMBER})"), page(where))
+    text = " ".join(page(where).split())
+    found = re.findall(sentence.replace("(N)", f"({NUMBER})"), text)
     assert len(found) == 1, "the sentence is not on the page, or twice"
     printed = [found[0]] if isinstance(found[0], str) else list(found[0])
     check = Check()
@@ -534,7 +535,7 @@ def test_prose_of_additive_scores() -> None:
     check, one = Check(), case("bench-attention", "attention", "additive, forward")
     [(took, share)] = re.findall(
         rf"Additive scores take ({NUMBER}) ms in forward: {NUMBER} T tanh per second, ({NUMBER}) %",
-        page("docs/speed.md"),
+        " ".join(page("docs/speed.md").split()),
     )
     check.value("ms", took, lambda: one["milliseconds"])
     check.value("share", share, lambda: one["of_limit"], 100)
@@ -546,7 +547,7 @@ def test_prose_of_tables_has_no_other_decimal() -> None:
     text = page("docs/tables.md")
     for where, sentence, _ in PROSE:
         if where == "docs/tables.md":
-            text = re.sub(sentence.replace("(N)", NUMBER), "", text)
+            text = re.sub(re.sub(" ", r"\\s+", sentence.replace("(N)", NUMBER)), "", text)
     text = re.sub(r"^\|.*$|`[^`]*`|\]\([^)]*\)|^    .*$", "", text, flags=re.M)
     assert set(re.findall(r"\d+\.\d+", text)) <= {"0.019"}  # the spread of the baseline
     assert agrees(

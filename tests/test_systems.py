@@ -277,7 +277,7 @@ def test_the_39_other_things_of_the_decks_have_a_command_or_a_reason() -> None:
     text = (
         (ROOT / "docs/lectures.md")
         .read_text(encoding="utf-8")
-        .partition("## What else the decks have")[2]
+        .partition("## Other topics on the slides")[2]
     )
     rows = re.findall(
         r"^\| (\d+) \| ([^|]*) \| ((?:[^|\\]|\\.)*) \| (.*) \|$", text, flags=re.MULTILINE
