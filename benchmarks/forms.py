@@ -32,7 +32,7 @@ HOW = {
     "warmup": 30,
     "learning_rate": 0.003,
     "smoothing": 0.0,
-    "evaluate_every": 0,
+    "evaluate_every": "auto",
     "checkpoint_every": 0,
     "updates": 250,
     "tokens": 1024,

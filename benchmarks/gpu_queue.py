@@ -671,7 +671,7 @@ def write_compared(one: Experiment) -> Path:
             row.metrics.setdefault(metric, []).append(value)
         for metric, kept in unit["values"]["sums"].items():
             row.sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
-    measures = recipes.task(recipes.recipe(one.jobs[0].recipe)).measures
+    measures = recipes.recipe(one.jobs[0].recipe).kind.measures
     metric = next(
         name for name in reversed(measures) if all(name in row.metrics for row in rows.values())
     )

@@ -42,7 +42,7 @@ SETTINGS = [
     "training.tokens=1500",
     "training.warmup=100",
 ]
-SETTINGS += ["training.evaluate_every=400", "data.phrasebook.train=6000", "data.phrasebook.dev=100"]
+SETTINGS += ["training.evaluate_every=400", "data.options.train=6000", "data.options.dev=100"]
 HERE = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

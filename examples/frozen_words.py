@@ -20,7 +20,7 @@ RECIPE = {
     "data": {
         "train": "reviews:train",
         "dev": "reviews:dev",
-        "reviews": {"train": 4000, "dev": 300, "test": 2000},
+        "options": {"train": 4000, "dev": 300, "test": 2000},
     },
     "vocabulary": {"kind": "words"},
     "training": {

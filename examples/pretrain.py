@@ -20,7 +20,7 @@ PRETRAINING = {
     "data": {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
-        "phrasebook": {**PHRASEBOOK, "train": 3000},
+        "options": {**PHRASEBOOK, "train": 3000},
     },
     "vocabulary": {"kind": "words"},
     "language": {"objective": "masked", "block": 64},
@@ -38,7 +38,7 @@ FEW_LABELS = {
     "data": {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
-        "phrasebook": {**PHRASEBOOK, "train": 30},
+        "options": {**PHRASEBOOK, "train": 30},
     },
     "model": MODEL,
     "training": {

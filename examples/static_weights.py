@@ -17,7 +17,7 @@ RECIPE = {
     "data": {
         "train": "reviews:train",
         "dev": "reviews:dev",
-        "reviews": {"train": 4000, "dev": 300, "test": 500},
+        "options": {"train": 4000, "dev": 300, "test": 500},
     },
     "vocabulary": {"kind": "words"},
     "training": {

@@ -21,7 +21,7 @@ TINY_RECIPE: dict[str, Any] = {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
         "test": "phrasebook:test",
-        "phrasebook": {"train": 20, "dev": 5, "test": 5},
+        "options": {"train": 20, "dev": 5, "test": 5},
     },
     "vocabulary": {"kind": "words"},
     "model": {"family": "luong", "dim": 4, "hidden": 4},

@@ -23,7 +23,7 @@ RECIPE: dict[str, Any] = {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
         "test": "phrasebook:test",
-        "phrasebook": SIZES,
+        "options": SIZES,
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 12, "hidden": 12, "dropout": 0.1},

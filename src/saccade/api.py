@@ -17,6 +17,7 @@ from .decoding import Ensemble, searcher
 from .errors import SaccadeError, with_article
 from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, write_once
 from .recipe import LIMITS
+from .settings import AUTO, fixed
 from .system import run_report
 from .system.attention_sites import blind_sites
 from .system.system import (
@@ -129,11 +130,11 @@ def fit(
             padding = f"{work.padding():.1%} of the tokens in batches are padding"
             for note in (*system.notes, *([padding] if system.task.texts([]) else [])):
                 heard.note(note)
-            higher = recipes.task(made).measures[training.watch]
+            higher = made.kind.measures[training.watch]
             folder = RunFolder(path, model_files(system))
             finish = partial(run_report.finish, path, work=work, show=show, note=heard.note)
             try:
-                with use_threads(training.threads):
+                with use_threads(fixed(training.threads)):
                     ended = Training(
                         system.model, work, training, folder, heard, ranks, made.seed, higher
                     ).run()
@@ -147,7 +148,7 @@ def fit(
                     heard.note(
                         f"note: {name} looks at nothing: all its weights are 0; set model.normalize=relu-sum or softmax"
                     )
-            with use_threads(training.threads):
+            with use_threads(fixed(training.threads)):
                 ranks.lead(lambda: finish(system=best))
             return best, ended
 
@@ -173,7 +174,9 @@ def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> N
         )
         how = f"continues first in {run}" if begun else f"is trained first into {run}"
         limits = ", ".join(
-            f"{name}: {value:,}" for name in LIMITS if (value := getattr(first.training, name))
+            f"{name}: {value:,}"
+            for name in LIMITS
+            if (value := getattr(first.training, name)) not in (None, AUTO)
         )
         watcher.note(
             f"starts from the model of {file.stem}, which {how} ({limits or 'see its recipe'})"

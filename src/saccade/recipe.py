@@ -13,8 +13,9 @@ import torch
 
 from .errors import SaccadeError
 from .registry import Table
-from .settings import number, one_of, setting
+from .settings import AUTO, Auto, number, one_of, setting
 
+NAMED = re.compile("[a-z][a-z0-9-]+:")  # one letter alone is a drive
 # of a surrogate pair: no file's name, and nothing that can be printed
 HALF = re.compile("[\ud800-\udfff]")
 # of a recipe; a few lines of YAML with aliases can mean billions
@@ -23,36 +24,33 @@ MESHES = "mesh-network"  # the family that reads meshes, whose vertices have no 
 # filled by `saccade.tasks`; each task names the settings that it has
 tasks: Table[type[Any]] = Table("tasks", "task")
 TOKENIZERS = (
-    "auto",
-    "13a",
-    "intl",
-    "zh",
-    "ja-mecab",
-    "ko-mecab",
-    "char",
-    "flores101",
-    "flores200",
-    "spm",
-    "none",
+    *("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200"),
+    *("spm", "none"),
 )
 TOKENIZE = "sacrebleu's tokenizer for BLEU; `auto` is `13a`, and what fits the script where no spaces separate words"
+OPTIONS = "what an embedded corpus is made with: sizes, a seed, and options of its own, such as `{train: 15000, to: de}`"
 MAKING = "what makes pairs of plain text: its sections and their `headings`, or the `turns` of a dialogue, each with the next one"
 METRICS = (
     "further metrics of texts, separated by commas: `code`, `rouge`, `attachment` (docs/tasks.md)"
 )
 # of training; one that is given on the command line replaces those of the recipe
 LIMITS = ("updates", "epochs", "minutes")
-UPDATES = "optimizer steps, at most; 0 (or `epochs` or `minutes` alone): as many as these allow, or by the data and the device"
+UPDATES = "optimizer steps, at most; `auto`, or `epochs` or `minutes` alone: as many as these allow, or by the data and the device"
 IMAGES = "folders or archives of the images that files name, separated by commas; else those beside each file (docs/data.md)"
-ROTATE = "evaluate also on the pictures rotated by every multiple of so many degrees (90: quarter turns): `rotated_accuracy`; 0: no"
+ROTATE = "evaluate also on the pictures rotated by every multiple of so many degrees (90: quarter turns): `rotated_accuracy`"
 AUGMENT = "random changes of training images: flip, crop, warp, jitter, erase, mixup, cutmix (docs/data.md), such as `{flip: true, crop: 4}`"
-TOKENS = "tokens per batch, padding counted; 0: by the amount of data. Where no text is read or written: pictures per batch"
-ROUND_TO = "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches; 0: 8 on a GPU, else 1"
-COMPILE = "`torch.compile`; `null`: on a GPU, for batches of one shape, in a run long enough to pay for it whose kernels are not joined already"
-GRAPHS = "on a GPU: capture each update as a CUDA graph per batch shape and replay it; `null`: where updates can be captured"
+TOKENS = "tokens (nodes, vertices) per batch, padding counted; `auto`: by the amount of data"
+ROUND_TO = "lengths are rounded up to a multiple of this: more padding, fewer shapes of batches; `auto`: 8 on a GPU, else 1"
+COMPILE = "`torch.compile`; `auto`: on a GPU, for batches of one shape, in a run long enough to pay for it whose kernels are not joined already"
+GRAPHS = "on a GPU: capture each update as a CUDA graph per batch shape and replay it; `auto`: where updates can be captured"
 AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and the two answers are drawn together"
 
 DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each position of a source is to be looked at once in all (Xu et al. 2015)"
+
+
+def is_named(where: str) -> bool:
+    """Whether examples come from an embedded corpus or a dataset, such as `phrasebook:train`, not from a file."""
+    return bool(NAMED.match(where))
 
 
 def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
@@ -61,22 +59,11 @@ def when(what: str, test: Callable[[Recipe], bool]) -> dict[str, Any]:
 
 
 def for_objectives(*names: str) -> dict[str, Any]:
-    return when(
-        f"language.objective={' or '.join(names)}",
-        lambda recipe: recipe.language.objective in names,
-    )
+    what = f"language.objective={' or '.join(names)}"
+    return when(what, lambda recipe: recipe.language.objective in names)
 
 
-def for_corpus(name: str, more: str = "") -> Any:
-    """A field for the sizes and the seed of an embedded corpus, and what more it has."""
-    rule = when(
-        f"data such as {name}:train",
-        lambda recipe: any(where.startswith(f"{name}:") for where in recipe.data.sources),
-    )
-    what = f"sizes and seed of the embedded `{name}`, such as `{{train: 15000, dev: 300, test: 500{more}}}`"
-    return field(default_factory=dict, metadata={"what": what, **rule})
-
-
+GENERATED = when("data such as phrasebook:train", lambda r: any(map(is_named, r.data.sources)))
 FRESH = when("a recipe without start_from", lambda r: not r.start_from)
 WITH_TEXT = when("a task with texts", lambda r: r.kind.has_text and r.model.get("family") != MESHES)
 FRESH_WORDS = when(
@@ -86,8 +73,8 @@ FRESH_WORDS = when(
 NO_DEV = when("a recipe without data.dev", lambda r: not r.data.dev)
 # a setting that only the tasks have which name it in `settings`
 OWNED: dict[str, Any] = {"owned": True}
-FROM_TEXT = when("files of plain text", lambda r: not r.data.named)
-REWARDED = when("a training.reward", lambda r: r.training.reward != "none")
+FROM_TEXT = when("files of plain text", lambda r: not is_named(r.data.train))
+REWARDED = when("a training.reward", lambda r: r.training.reward is not None)
 ADAM = when("training.optimizer=adamw or adam", lambda r: r.training.optimizer != "sgd")
 OTHER_WATCH = when("another training.watch than bleu", lambda r: r.training.watch != "bleu")
 
@@ -102,28 +89,28 @@ class DataRecipe:
     )
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
-    held_out: float = number(
-        0.0,
+    held_out: float | Auto = number(
+        AUTO,
         0.0,
         0.5,
-        "which share of `train` is held out; 0: 5%, but at least 50 examples or a third",
+        "which share of `train` is held out; `auto`: 5%, but at least 50 examples or a third",
         **NO_DEV,
     )
     strict: bool = setting(
         False, "stop at the first bad line or example instead of skipping and counting such"
     )
-    max_length: int = number(
-        0,
-        0,
+    max_length: int | Auto = number(
+        AUTO,
+        1,
         10**6,
-        "skip training examples with more tokens on a side; 0: what a batch holds",
+        "skip training examples with more tokens on a side; `auto`: what a batch holds",
         **OWNED,
     )
-    max_ratio: float = number(
+    max_ratio: float | None = number(
         9.0,
         0.0,
         1000.0,
-        "skip pairs with one side more than so many times as long; 0: none",
+        "skip pairs with one side more than so many times as long; `null`: none",
         **OWNED,
     )
     tokenize: str = one_of(TOKENIZERS, TOKENIZE, **OWNED)
@@ -132,45 +119,28 @@ class DataRecipe:
     pairs: str = one_of(("given", "headings", "turns"), MAKING, **OWNED, **FROM_TEXT)
     metrics: str = setting("", METRICS, **OWNED)
     documents: str = one_of(
-        ("file", "line", "blank"),
-        "what separates the documents of plain text",
-        **OWNED,
+        ("file", "line", "blank"), "what separates the documents of plain text", **OWNED
     )
-    phrasebook: dict[str, Any] = for_corpus("phrasebook")
-    dates: dict[str, Any] = for_corpus("dates")
-    reviews: dict[str, Any] = for_corpus("reviews")
-    shapes: dict[str, Any] = for_corpus("shapes", ", size: 64")
-    senses: dict[str, Any] = for_corpus("senses")
-    entailment: dict[str, Any] = for_corpus("entailment")
-    week: dict[str, Any] = for_corpus("week")
-    bags: dict[str, Any] = for_corpus("bags", ", ordered: true")
-    graphs: dict[str, Any] = for_corpus("graphs")
-    karate: dict[str, Any] = for_corpus("karate")
-    surfaces: dict[str, Any] = for_corpus("surfaces")
+    options: dict[str, Any] = field(default_factory=dict, metadata={"what": OPTIONS, **GENERATED})
     images: str = setting("", IMAGES, **OWNED)
-    image_size: int = number(
-        0,
-        0,
+    image_size: int | Auto = number(
+        AUTO,
+        1,
         1024,
-        "height and width in pixels that images are resized to; 0: those of the first one, at most 1024",
+        "height and width in pixels that images are resized to; `auto`: those of the first one, at most 1024",
         **OWNED,
     )
-    rotate_test: int = number(0, 0, 180, ROTATE, **OWNED)
+    rotate_test: int | None = number(None, 1, 180, ROTATE, **OWNED)
     augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **OWNED})
 
     @property
     def sources(self) -> tuple[str, ...]:
         return self.train, self.dev, self.test
 
-    @property
-    def named(self) -> bool:
-        """Whether the training data is an embedded corpus or a dataset, not a file."""
-        name, colon, _ = self.train.partition(":")
-        return bool(colon) and (name == "hub" or hasattr(self, name))
-
-    def options(self, corpus: str) -> dict[str, Any]:
-        """What an embedded corpus is made with; nothing for files."""
-        return dict(getattr(self, corpus.partition(":")[0], None) or {}) if ":" in corpus else {}
+    def options_of(self, where: str) -> dict[str, Any]:
+        """The options of an embedded corpus: `options` belong to that of this recipe."""
+        own = next((one.partition(":")[0] for one in self.sources if is_named(one)), None)
+        return dict(self.options) if own is not None and where.startswith(f"{own}:") else {}
 
 
 @dataclass(frozen=True)
@@ -182,11 +152,11 @@ class VocabularyRecipe:
         "byte-level pieces (nothing is unknown), words, or characters",
         **FRESH,
     )
-    size: int = number(
+    size: int | Auto = number(
         8000,
-        0,
+        1,
         1_000_000,
-        "at most so many tokens, the most frequent; 0: by the amount of text",
+        "at most so many tokens, the most frequent; `auto`: by the amount of text",
         **FRESH,
     )
     split: str = one_of(("space", "punctuation"), "where words end", **FRESH_WORDS)
@@ -260,15 +230,16 @@ class AutoencodingRecipe:
 class TrainingRecipe:
     """How to train."""
 
-    updates: int = number(2000, 0, 10**9, UPDATES)
-    epochs: int = number(
-        0, 0, 10**6, "times through the training data, at most; 0 for no such limit"
+    updates: int | Auto = number(2000, 1, 10**9, UPDATES)
+    epochs: int | None = number(None, 1, 10**6, "passes over the training data, at most")
+    minutes: float | None = number(
+        None, 0.0, 10**6, "training time in minutes, at most, over all resumes"
     )
-    minutes: float = number(
-        0.0, 0.0, 10**6, "of training, at most, resumed runs counted in all; 0 for no such limit"
+    tokens: int | Auto = number(4096, 1, 10**8, TOKENS, **OWNED)
+    batch_size: int | Auto = number(
+        AUTO, 1, 10**6, "pictures per batch; `auto`: by the amount of data", **OWNED
     )
-    tokens: int = number(4096, 0, 10**8, TOKENS)
-    round_to: int = number(0, 0, 1024, ROUND_TO, **OWNED)
+    round_to: int | Auto = number(AUTO, 1, 1024, ROUND_TO, **OWNED)
     learning_rate: float = number(1e-3, 0.0, 100.0, "peak learning rate")
     schedule: str = setting(
         "inverse-sqrt",
@@ -282,14 +253,15 @@ class TrainingRecipe:
         0.01, 0.0, 10.0, "weight decay; of `adam` and `sgd`, a part of the gradient (L2 penalty)"
     )
     beta2: float = number(0.98, 0.0, 0.999999, "of AdamW and Adam", **ADAM)
-    clip: float = number(1.0, 0.0, 1e9, "maximum gradient norm; 0 for no clipping")
+    clip: float | None = number(1.0, 0.0, 1e9, "maximum gradient norm; `null`: no clipping")
     accumulate: int = number(1, 1, 10**6, "batches per update")
     smoothing: float = number(0.1, 0.0, 0.99, "label smoothing", **OWNED)
     agreement: float = number(0.0, 0.0, 1000.0, AGREEMENT, **OWNED)
     doubly_stochastic: float = number(0.0, 0.0, 1000.0, DOUBLY_STOCHASTIC, **OWNED)
-    reward: str = one_of(
-        ("none", "gleu"),
+    reward: str | None = setting(
+        None,
         "`gleu`: outputs are drawn and learn by their reward (GNMT's fine-tuning, after `start_from`)",
+        names=("gleu",),
         **OWNED,
     )
     reward_samples: int = number(
@@ -300,15 +272,11 @@ class TrainingRecipe:
         **REWARDED,
     )
     reward_likelihood: float = number(
-        0.017,
-        0.0,
-        1000.0,
-        "weight α of the references' likelihood beside the reward",
-        **REWARDED,
+        0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED
     )
     precision: str = one_of(("float32", "bf16"), "`bf16` uses autocast")
-    compile: bool | None = setting(None, COMPILE)
-    graphs: bool | None = setting(None, GRAPHS)
+    compile: bool | Auto = setting(AUTO, COMPILE)
+    graphs: bool | Auto = setting(AUTO, GRAPHS)
     parallel: str = one_of(
         ("ddp", "fsdp"),
         "under torchrun: the whole model in each process (DDP), or divided among them (FSDP2)",
@@ -317,24 +285,24 @@ class TrainingRecipe:
         ("whole", "sharded"),
         "how `last/` is written under torchrun: by rank 0, or by each rank its part",
     )
-    evaluate_every: int = number(
-        250, 0, 10**9, "updates between evaluations on the dev set; 0: about once per epoch"
+    evaluate_every: int | Auto = number(
+        250, 1, 10**9, "updates between evaluations on the dev set; `auto`: about once per epoch"
     )
-    checkpoint_every: int = number(
-        250, 0, 10**9, "updates between checkpoints; 0: as `evaluate_every`"
+    checkpoint_every: int | Auto = number(
+        250, 1, 10**9, "updates between checkpoints; `auto`: as `evaluate_every`"
     )
     log_every: int = number(10, 1, 10**9, "updates between rows of the log")
-    patience: int = number(
-        0, 0, 10**9, "evaluations without improvement before stopping; 0 for never"
+    patience: int | None = number(
+        None, 1, 10**9, "evaluations without improvement before stopping; `null`: never"
     )
-    average: int = number(
-        0, 0, 1000, "average the parameters of the last N evaluations, kept if better; 0 for none"
+    average: int | None = number(
+        None, 1, 1000, "average the parameters of the last N evaluations, kept if better"
     )
-    threads: int = number(
-        0,
-        0,
+    threads: int | Auto = number(
+        AUTO,
+        1,
         1024,
-        "of the processor; 0: the fastest number, measured on a batch before the run starts",
+        "threads of the processor; `auto`: the fastest number, measured on a batch before the run starts",
     )
     watch: str = setting(
         "loss",

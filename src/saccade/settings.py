@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from torch import nn
 
@@ -16,7 +16,11 @@ from .errors import SaccadeError, did_you_mean, synonyms
 from .registry import Table
 
 T = TypeVar("T")
+UNIONS = (types.UnionType, typing.Union)
+Auto = Literal["auto"]  # what the data and the device choose; `None` is for what is off
+AUTO: Auto = "auto"
 WORDS = {
+    type(None): "null",
     int: "a whole number",
     float: "a number",
     str: "text",
@@ -86,6 +90,18 @@ class Later:
     make: Callable[[], Any]
 
 
+def resolve(value: T | Auto, chosen: T) -> T:
+    """A setting's value, or what was chosen where it is `auto`."""
+    return chosen if value == AUTO else value
+
+
+def fixed(value: T | Auto) -> T:
+    """A setting's value in a recipe that has no open ones any more."""
+    if value == AUTO:
+        raise ValueError("a setting is still open; plan the run first")
+    return value
+
+
 def number(default: Any, low: float, high: float, what: str, **rules: Any) -> Any:
     """A field for a number within a range."""
     return field(default=default, metadata={"range": Range(low, high), "what": what, **rules})
@@ -120,7 +136,7 @@ def fill(kind: type[T], values: Any, path: str) -> T:
     if not isinstance(values, dict):
         raise SaccadeError(f"{path or 'the recipe'} is {values!r}; write settings below it")
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     found = {}
     for name, value in values.items():
         at = f"{path}.{name}" if path else str(name)
@@ -132,7 +148,9 @@ def fill(kind: type[T], values: Any, path: str) -> T:
                 else did_you_mean(str(name), fields, setting=True)
             )
             raise SaccadeError(f"no setting named '{at}'{hint}")
-        found[name] = check(value, hints[name], fields[name].metadata, at, fields[name].default)
+        kind_of, rules = rules_of(hints[name])
+        rules = {**rules, **fields[name].metadata}
+        found[name] = check(value, kind_of, rules, at, fields[name].default)
     return kind(**found)
 
 
@@ -154,8 +172,13 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         return choose(rules["table"], value, path, default)
     if dataclasses.is_dataclass(kind):
         return fill(kind, value, path)  # type: ignore[arg-type]
-    every = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    whole = typing.get_args(kind) if typing.get_origin(kind) in UNIONS else (kind,)
+    words = [word for k in whole if typing.get_origin(k) is Literal for word in typing.get_args(k)]
+    if value in words or (value is None and type(None) in whole):
+        return value
+    every = [k for k in whole if typing.get_origin(k) is not Literal]
     kinds = tuple(typing.get_origin(k) or k for k in every)
+    value = list(value) if isinstance(value, tuple) else value
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
         with contextlib.suppress(ValueError, OverflowError):
             value = float(value)  # YAML reads 1e-3 as text
@@ -164,9 +187,7 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             # 1e4 as well as 10000
             value = int(float(value)) if float(value).is_integer() else value
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-        expected = " or ".join(
-            "nothing" if k is type(None) else WORDS.get(k, k.__name__) for k in kinds
-        )
+        expected = " or ".join([*(WORDS.get(k, k.__name__) for k in kinds), *words])
         raise SaccadeError(f"{path} is {value!r}; it must be {expected}")
     if isinstance(value, list):
         broken = float in (typing.get_args(k)[0] for k in every if typing.get_origin(k) is list)

@@ -13,7 +13,7 @@ from saccade.training.checkpoints import RunFolder
 from support import tiny_recipe
 
 RECIPE = tiny_recipe(
-    data={"phrasebook": {"train": 300, "dev": 10, "test": 12}},
+    data={"options": {"train": 300, "dev": 10, "test": 12}},
     vocabulary={"split": "punctuation", "lowercase": True},
     model={"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.0},
     training={
@@ -42,7 +42,7 @@ def recipe(tmp_path: Path) -> Path:
     """A recipe file of a short training run."""
     path = tmp_path / "small.yaml"
     short = {**RECIPE["training"], "updates": 4}
-    data = {**RECIPE["data"], "phrasebook": {"train": 40, "dev": 4, "test": 4}}
+    data = {**RECIPE["data"], "options": {"train": 40, "dev": 4, "test": 4}}
     path.write_text(json.dumps({**RECIPE, "training": short, "data": data}))  # JSON is YAML
     return path
 

@@ -27,10 +27,10 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("asking")
     made = api.build({
         "task": "questions", "model": MODEL, "vocabulary": {"kind": "words", "split": "punctuation"}, "device": "cpu",
-        "data": {"train": "shapes:train", "shapes": {"train": 30, "dev": 2, "test": 5, "size": 32}},
+        "data": {"train": "shapes:train", "options": {"train": 30, "dev": 2, "test": 5, "size": 32}},
     })  # fmt: skip
     RunFolder(root, api.model_files(made)).save("model", made.model)
-    reviews = {"train": "reviews:train", "reviews": {"train": 30, "dev": 2, "test": 2}}
+    reviews = {"train": "reviews:train", "options": {"train": 30, "dev": 2, "test": 2}}
     other = api.build(
         {
             "task": "classification",

@@ -127,7 +127,7 @@ ROWS: list[tuple[str, str]] = [
     ("train good.yaml model.score=dott", "no score named 'dott'; did you mean 'dot'?"),
     ("train good.yaml data.train=broken.tsv data.strict=true --out new", "broken.tsv, line 2: 1 column instead of 2 or 3"),
     ("train good.yaml data.train=empty.txt,empty.txt --out new", "empty.txt is empty"),
-    ("train good.yaml data.phrasebook.train=1000000000000 --out new", "1,000,000"),
+    ("train good.yaml data.options.train=1000000000000 --out new", "1,000,000"),
     ("train good.yaml model.family=transformer-encoder --out new", "'transformer-encoder', which is not an encoder–decoder; choose one of: "),
     ("train good.yaml device=cuda:77 --out new", "device"),
     # run folders
@@ -181,7 +181,7 @@ def recipe_text() -> str:
             "data": {
                 "train": "phrasebook:train",
                 "dev": "phrasebook:dev",
-                "phrasebook": {"train": 20, "dev": 4, "test": 4},
+                "options": {"train": 20, "dev": 4, "test": 4},
             },
             "model": {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2},
             "vocabulary": {"kind": "words"},

@@ -21,7 +21,7 @@ DATA = {
     "train": "shapes:train",
     "dev": "shapes:dev",
     "test": "shapes:test",
-    "shapes": {"train": 20, "dev": 4, "test": 5, "size": 32},
+    "options": {"train": 20, "dev": 4, "test": 5, "size": 32},
 }
 
 

@@ -36,7 +36,7 @@ KEYS = [
     "out",
 ]
 SMALL = [
-    "data.phrasebook={train: 150, dev: 8, test: 16}",
+    "data.options={train: 150, dev: 8, test: 16}",
     "model.dim=16",
     "model.hidden=16",
     "training.updates=10",
@@ -174,7 +174,7 @@ def test_a_second_demo_uses_the_finished_runs(done: Any, monkeypatch: pytest.Mon
     }
 
 
-@pytest.mark.parametrize(("words", "key"), [([], "data.phrasebook.dev"), (["--seed", 4], "seed")])
+@pytest.mark.parametrize(("words", "key"), [([], "data.options.dev"), (["--seed", 4], "seed")])
 def test_a_run_of_another_recipe_is_refused_and_stays(
     done: Any, monkeypatch: pytest.MonkeyPatch, words: list[Any], key: str
 ) -> None:

@@ -15,7 +15,7 @@ from saccade.training.loop import Watcher
 from support import check_mistake, run_cli
 
 SHAPES = {"train": "shapes:train", "dev": "shapes:dev", "test": "shapes:test"}
-SIZES = {"shapes": {"train": 16, "dev": 6, "test": 6, "size": 32}}
+SIZES = {"options": {"train": 16, "dev": 6, "test": 6, "size": 32}}
 VIT = {"family": "vit", "dim": 8, "hidden": 8, "depth": 1, "heads": 2, "patch": 8}
 TRAINING = {"updates": 2, "tokens": 8, "warmup": 1, "evaluate_every": 1, "threads": 1}
 

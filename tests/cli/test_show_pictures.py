@@ -100,7 +100,7 @@ MODELS: dict[str, dict[str, Any]] = {
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Untrained models by name, an image larger than theirs, and files that are none."""
     root = tmp_path_factory.mktemp("shown")
-    data = {"train": "shapes:train", "shapes": {"train": 20, "dev": 2, "test": 2, "size": 32}}
+    data = {"train": "shapes:train", "options": {"train": 20, "dev": 2, "test": 2, "size": 32}}
     for name, recipe in MODELS.items():
         made = api.build({**recipe, "data": data, "device": "cpu"})
         RunFolder(root, api.model_files(made)).save(name, made.model)

@@ -120,7 +120,7 @@ def test_what_is_not_open_stays() -> None:
 def test_the_recipes_for_anybodys_data_leave_sizes_and_limits_open(name: str) -> None:
     values = yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
     assert values["model"]["size"] == "auto"
-    assert (values["training"]["updates"], values["training"]["evaluate_every"]) == (0, 0)
+    assert (values["training"]["updates"], values["training"]["evaluate_every"]) == ("auto", "auto")
 
 
 # --- limits
@@ -129,16 +129,16 @@ def test_the_recipes_for_anybodys_data_leave_sizes_and_limits_open(name: str) ->
 @pytest.mark.parametrize(
     ("file", "words", "expected"),
     [
-        ({}, [], (2000, 0, 0)),
-        ({"epochs": 20}, [], (0, 20, 0)),
-        ({"minutes": 5}, [], (0, 0, 5)),
-        ({"updates": 70, "epochs": 20}, [], (70, 20, 0)),
-        ({"updates": 70}, ["training.epochs=3"], (0, 3, 0)),
-        ({"updates": 70}, ["training.minutes=3"], (0, 0, 3)),
-        ({"updates": 70}, ["training.minutes=0"], (70, 0, 0)),
-        ({"minutes": 9}, ["training.updates=30"], (30, 0, 0)),
-        ({"epochs": 9}, ["training.updates=30", "training.minutes=2"], (30, 0, 2)),
-        ({}, ["training.epochs=3"], (0, 3, 0)),
+        ({}, [], (2000, None, None)),
+        ({"epochs": 20}, [], ("auto", 20, None)),
+        ({"minutes": 5}, [], ("auto", None, 5)),
+        ({"updates": 70, "epochs": 20}, [], (70, 20, None)),
+        ({"updates": 70}, ["training.epochs=3"], ("auto", 3, None)),
+        ({"updates": 70}, ["training.minutes=3"], ("auto", None, 3)),
+        ({"updates": 70}, ["training.minutes=null"], (70, None, None)),
+        ({"minutes": 9}, ["training.updates=30"], (30, None, None)),
+        ({"epochs": 9}, ["training.updates=30", "training.minutes=2"], (30, None, 2)),
+        ({}, ["training.epochs=3"], ("auto", 3, None)),
     ],
 )
 def test_limits_on_the_command_line_replace_those_of_the_recipe(
@@ -174,7 +174,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> recipes.Recipe:
         "model.hidden=16",
         "model.depth=1",
         "vocabulary.size=300",
-        "training.average=0",
+        "training.average=null",
         "training.checkpoint_every=1",
     ]
     return open_recipe(f"data.train={tmp_path}/pairs.tsv", *small)
@@ -188,7 +188,7 @@ def same(one: Path, other: Path) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("word", ["training.updates=0", "training.minutes=9"])
+@pytest.mark.parametrize("word", ["training.updates=auto", "training.minutes=9"])
 def test_a_run_writes_what_was_chosen_and_is_resumed_and_repeated_exactly(
     mine: recipes.Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:

@@ -20,6 +20,7 @@ from saccade.core import masks, normalizers, positions, scores
 from saccade.errors import SaccadeError
 from saccade.layers.multihead_attention import MultiHeadAttention
 from saccade.recipe import DataRecipe, Recipe, TrainingRecipe, VocabularyRecipe, plain
+from saccade.settings import UNIONS, WORDS
 
 TINY: dict[str, Any] = {"family": "transformer", "dim": 8, "hidden": 8, "depth": 1, "heads": 2}
 SECTIONS = {
@@ -142,7 +143,7 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
     for word in (
         text,
         f"training.updates={text}",
-        f"data.phrasebook={text}",
+        f"data.options={text}",
         f"{text}=1",
         f"model.score={text}",
     ):
@@ -160,7 +161,7 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
         ("training.learning_rate=.nan", "training.learning_rate is nan; it must be a finite number"),
         ("training.learning_rate=-1", "training.learning_rate is -1.0; it must lie between 0 and 100"),
         ("training.learning_rate=" + "1" * 400, "training.learning_rate is a whole number of 1326 bits; no setting is that large"),
-        ("training.compile=1", "training.compile is 1; it must be true or false or nothing"),
+        ("training.compile=1", "training.compile is 1; it must be true or false or auto"),
         ("training.precision=bf15", "training.precision is 'bf15'; did you mean 'bf16'?"),
         ("training.schedule=cosin", "no schedule named 'cosin'; did you mean 'cosine'?"),
         ("training.updatse=5", "no setting named 'training.updatse'; did you mean 'updates'?"),
@@ -171,8 +172,8 @@ def test_junk_on_the_command_line_is_accepted_or_refused(text: str) -> None:
         ("data=train.tsv", "data is 'train.tsv'; write settings below it"),
         ("model.dim.x=1", "'model.dim.x=1': 'dim' is a value and has nothing inside it"),
         ("data.train.x=1", "data.train is {'x': 1}; it must be text"),
-        ("data.phrasebook={train: .nan}", "data.phrasebook.train is nan; it must be a finite number"),
-        ("data.phrasebook=5", "data.phrasebook is 5; it must be settings"),
+        ("data.options={train: .nan}", "data.options.train is nan; it must be a finite number"),
+        ("data.options=5", "data.options is 5; it must be settings"),
         ("vocabulary.kind=word", "vocabulary.kind is 'word'; did you mean 'words'?"),
         ("updates", "expected key=value, such as training.updates=500, got 'updates'"),
         ("=5", "expected key=value, such as training.updates=500, got '=5'"),
@@ -210,7 +211,7 @@ def test_what_is_built_per_batch_is_refused(name: str) -> None:
         ({**TAGS, "language": {"block": 64}}, "language has no effect here: it is for task=language-modelling"),
         ({"model": TINY, "data": {"column": "xpos"}}, "data.column has no effect here: it is for task=tagging"),
         ({"model": TINY, "data": {"dev": "a.tsv", "held_out": 0.1}}, "data.held_out has no effect here: it is for a recipe without"),
-        ({"model": TINY, "data": {"dates": {"train": 5}}}, "data.dates has no effect here: it is for data such as dates:train"),
+        ({"model": TINY, "data": {"options": {"train": 5}}}, "data.options has no effect here: it is for data such as phrasebook:train"),
         ({"model": TINY, "vocabulary": {"split": "punctuation"}}, "vocabulary.split has no effect here: it is for vocabulary.kind"),
         ({"model": TINY, "start_from": "x", "vocabulary": {"size": 99}}, "vocabulary.size has no effect here: it is for a recipe"),
         ({**STREAM, "language": {"span": 2.0}}, "language.span has no effect here: it is for language.objective=denoising"),
@@ -247,7 +248,7 @@ def test_words_become_nested_values() -> None:
     words = [
         "training.updates=7",
         "training.learning_rate=1e-3",
-        "data.phrasebook={train: 9}",
+        "data.options={train: 9}",
         'data.train="a=b.tsv"',
         "seed=3",
     ]
@@ -259,7 +260,7 @@ def test_words_become_nested_values() -> None:
         0.001,
         2.0,
     )
-    assert (made.data.phrasebook, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
+    assert (made.data.options, made.data.train, made.seed) == ({"train": 9}, "a=b.tsv", 3)
     assert recipes.recipe(
         {"model": TINY}, ["model.score.name=additive", "model.score.hidden=4"]
     ).model["score"] == {"name": "additive", "hidden": 4, "layers": 1}
@@ -487,10 +488,10 @@ def test_the_catalogue_is_searched_in_every_column() -> None:
 def test_every_type_of_a_setting_has_a_word() -> None:
     for kind in SECTIONS.values():
         for hint in typing.get_type_hints(kind).values():
-            known = (int, float, str, bool, dict, bool | None)
-            assert (
-                dataclasses.is_dataclass(hint) or hint in known or typing.get_origin(hint) in known
-            )
+            kinds = typing.get_args(hint) if typing.get_origin(hint) in UNIONS else (hint,)
+            for kind in kinds:
+                known = kind in WORDS or typing.get_origin(kind) in (typing.Literal, *WORDS)
+                assert dataclasses.is_dataclass(kind) or known, hint
 
 
 def test_every_key_of_a_recipe_says_what_it_is_for() -> None:

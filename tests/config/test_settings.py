@@ -266,7 +266,7 @@ WRONG: list[tuple[Any, Callable[[], object], str]] = [
     (
         "text for nothing",
         lambda: choose(masks.table, {"name": "window", "left": 1, "right": "far"}, "m"),
-        "m.right is 'far'; it must be a whole number or nothing",
+        "m.right is 'far'; it must be a whole number or null",
     ),
     (
         "inside",

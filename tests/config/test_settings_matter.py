@@ -131,7 +131,7 @@ def small(path: Path) -> dict[str, Any]:
         made["language"]["block"] = 16
     made["training"] |= {
         "tokens": 64,
-        "average": 0,
+        "average": None,
         "precision": "float32",
         "graphs": False,
         "round_to": 1,
@@ -142,7 +142,8 @@ def small(path: Path) -> dict[str, Any]:
     if made["model"]["family"] == "mesh-network":
         made["training"]["tokens"] = 400  # a mesh has 162 vertices
     if not tasks[made["task"]].has_text:
-        made["training"]["tokens"] = 4
+        del made["training"]["tokens"]
+        made["training"]["batch_size"] = 4
         made["data"]["augment"] = {}
     if "autoencoding" in made:
         made["autoencoding"] |= {
@@ -171,6 +172,7 @@ def other_value(value: Any, rules: dict[str, Any], table: Table[Any] | None = No
     if isinstance(value, bool):
         return [not value]
     allowed = rules.get("range", Range(0, 1e9))
+    value = None if value == "auto" and "range" in rules else value
     if isinstance(value, float) or (isinstance(value, int) and allowed.high < 1):
         return [
             one
@@ -298,7 +300,7 @@ def fingerprint(values: dict[str, Any], tmp: Path, train: bool) -> list[Any]:
             folder,
             {"note.txt": lambda path: (writes.append(path.parent.name), path.write_text(""))},
         )
-        higher = recipes.task(made).measures[made.training.watch]
+        higher = made.kind.measures[made.training.watch]
         settings = plan(made.training, system.model, work, Ranks(), Progress, Watcher())
         ended = Training(
             system.model, work, settings, run, seed=made.seed, higher_is_better=higher
@@ -345,6 +347,7 @@ TELLING: dict[str, Any] = {
     "training.log_every": 1,
     "training.accumulate": 2,
     "training.tokens": 40,
+    "training.batch_size": 3,
     "training.warmup": 5,
     "training.weight_decay": 9.0,
     "training.beta2": 0.1,
@@ -399,7 +402,7 @@ def test_another_value_of_any_key_changes_something(path: Path, tmp_path: Path) 
         "evaluate_every": 3,
         "checkpoint_every": 9,
         "log_every": 3,
-        "patience": 0,
+        "patience": None,
     }
     heavy = path.stem in ONE_PER_TASK
     before = {
@@ -414,7 +417,7 @@ def test_another_value_of_any_key_changes_something(path: Path, tmp_path: Path) 
             continue
         telling = (
             [3]
-            if key == "training.tokens" and not tasks[base["task"]].has_text
+            if key == "training.batch_size" and not tasks[base["task"]].has_text
             else [TELLING[key]]
             if key in TELLING
             else values

@@ -121,13 +121,13 @@ def test_labels_count_as_much_as_their_pixels(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"filp": True}, "no option 'filp' of augment; did you mean 'flip'?"),
-        ({"flip": 2}, "augment.flip is 2, expected true or false; choose such a value"),
-        ({"crop": -1}, "augment.crop is -1, expected a whole number from 0 to 64"),
-        ({"crop": 1.5}, "augment.crop is 1.5, expected a whole number from 0 to 64"),
-        ({"erase": 1.5}, "augment.erase is 1.5, expected a number from 0 to 1"),
-        ({"jitter": "much"}, "augment.jitter is 'much', expected a number"),
-        ({"warp": float("nan")}, "augment.warp is nan, expected a number"),
+        ({"filp": True}, "no setting named 'augment.filp'; did you mean 'flip'?"),
+        ({"flip": 2}, "augment.flip is 2; it must be true or false"),
+        ({"crop": -1}, "augment.crop is -1; it must lie between 0 and 64"),
+        ({"crop": 1.5}, "augment.crop is 1.5; it must be a whole number"),
+        ({"erase": 1.5}, "augment.erase is 1.5; it must lie between 0 and 1"),
+        ({"jitter": "much"}, "augment.jitter is 'much'; it must be a number"),
+        ({"warp": float("nan")}, "augment.warp is nan; it must be a finite number"),
         (
             {"mixup": 0.6, "cutmix": 0.6},
             "together more than 1; an image is mixed in one way, so lower one of them",

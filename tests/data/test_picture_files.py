@@ -468,8 +468,8 @@ def test_the_public_sets_are_read_as_they_are() -> None:
             "data.images has no effect here: it is for task=captioning or questions or",
         ),
         (
-            "data.shapes={train: 9}",
-            "data.shapes has no effect here: it is for data such as shapes:train",
+            "data.options={train: 9}",
+            "data.options has no effect here: it is for data such as shapes:train",
         ),
     ],
 )

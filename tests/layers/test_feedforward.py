@@ -247,7 +247,7 @@ def test_blocks_with_and_without_a_memory_or_experts() -> None:
         ),
         ({"blocks": []}, "blocks must list whole numbers from 1 to 4"),
         ({"blocks": ["1"]}, r"f\.blocks is \['1'\]; it must be a list of whole numbers"),
-        ({"blocks": 3}, r"f\.blocks is 3; it must be a list or nothing"),
+        ({"blocks": 3}, r"f\.blocks is 3; it must be a list or null"),
         ({"top": 4}, "top must be at most subkeys, got 4 of 3"),
         ({"width": 5}, "width must be even, for two halves of a query, got 5"),
         (

@@ -44,7 +44,7 @@ def make_folders(root: Path) -> dict[str, Path]:
     book = {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
-        "phrasebook": {"train": 20, "dev": 5, "test": 5},
+        "options": {"train": 20, "dev": 5, "test": 5},
     }
     words = {"kind": "words"}
     recipes: dict[str, dict[str, Any]] = {
@@ -77,13 +77,13 @@ def make_folders(root: Path) -> dict[str, Path]:
     shapes = {
         "train": "shapes:train",
         "dev": "shapes:dev",
-        "shapes": {"train": 16, "dev": 2, "test": 2, "size": 32},
+        "options": {"train": 16, "dev": 2, "test": 2, "size": 32},
     }
     images = {"family": "cnn", "dim": 4, "depths": [1, 1], "stem_stride": 2}
     graphs = {
         "train": "graphs:train",
         "dev": "graphs:dev",
-        "graphs": {"train": 20, "dev": 2, "test": 2},
+        "options": {"train": 20, "dev": 2, "test": 2},
     }
     reading = {"family": "bahdanau", "dim": 8, "hidden": 8, "image_encoder": images}
     asked = {"family": "transformer-encoder", **SMALL, "image_encoder": images}

@@ -137,7 +137,7 @@ def recipe(corpus: str, given: dict[str, Any]) -> dict[str, Any]:
         "data": {
             "train": f"{corpus}:train",
             "dev": f"{corpus}:dev",
-            corpus: SIZES[corpus],
+            "options": SIZES[corpus],
             **given.get("data", {}),
         },
         "training": {**training, "evaluate_every": 6, "threads": 1, **given.get("training", {})},

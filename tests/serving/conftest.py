@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "text.txt").write_text(TEXT)
     (root / "reviews.tsv").write_text(REVIEWS)
     (root / "words.conllu").write_text(CONLLU)
-    book = {"data": {"phrasebook": {"train": 120, "dev": 4, "test": 4}}}
+    book = {"data": {"options": {"train": 120, "dev": 4, "test": 4}}}
     learn = {
         "updates": 80,
         "tokens": 500,
@@ -83,11 +83,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "vocabulary": {"kind": "words"},
         "model": {"family": "transformer-encoder", **SMALL, "image_encoder": seen},
     }
-    drawn = {"data": {"train": "shapes:train", "shapes": {"train": 20}}}
+    drawn = {"data": {"train": "shapes:train", "options": {"train": 20}}}
     pictures: dict[str, dict[str, Any]] = {
         "captions": {"task": "captioning", **decoder},
         "questions": {"task": "questions", **reader},
-        "shapes": {
+        "options": {
             "task": "image-classification",
             "model": {"family": "vit", **SMALL, "patch": 16},
         },

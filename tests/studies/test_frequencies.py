@@ -31,7 +31,7 @@ def test_the_control_is_the_loss_of_counted_words(tmp_path: Path, objective: str
         "data": {
             "train": "phrasebook:train",
             "dev": "phrasebook:dev",
-            "phrasebook": {"train": 30, "dev": 8, "test": 2},
+            "options": {"train": 30, "dev": 8, "test": 2},
         },
         "vocabulary": {"kind": "words", "lowercase": True},
         "language": {"objective": objective, "block": 12},

@@ -237,7 +237,7 @@ def test_rows_share_a_pretrained_model(tmp_path: Path) -> None:
     started = [job for job in jobs if job.after]
     assert {job.after[0].name for job in started} == {job.name for job in masked}
     assert all("vocabulary" not in job.settings for job in started)
-    assert {job.settings["data"]["entailment"]["train"] for job in jobs} == {500, 4000}
+    assert {job.settings["data"]["options"]["train"] for job in jobs} == {500, 4000}
 
 
 def tiny_rows(name: str) -> list[str]:

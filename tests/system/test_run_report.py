@@ -22,7 +22,7 @@ from saccade.training.signals import Stopped
 from support import run_cli, tiny_recipe
 
 RECIPE = tiny_recipe(
-    data={"phrasebook": {"train": 60, "dev": 8, "test": 4}},
+    data={"options": {"train": 60, "dev": 8, "test": 4}},
     model={"family": "bahdanau", "dim": 8, "hidden": 8, "dropout": 0.0},
     training={
         "updates": 6,

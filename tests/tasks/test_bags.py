@@ -58,7 +58,7 @@ MODELS: dict[str, tuple[dict[str, Any], bool]] = {
 def test_no_order_changes_what_a_pool_of_a_bag_says(name: str) -> None:
     """All orders of a bag of four, in float64; the RNN, as a control, sees each of them."""
     model, invariant = MODELS[name]
-    data = {"train": "bags:train", "bags": SIZES}
+    data = {"train": "bags:train", "options": SIZES}
     made = recipes.recipe(
         {"task": "classification", "data": data, "vocabulary": {"kind": "words"}, "model": model}
     )

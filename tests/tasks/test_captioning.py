@@ -266,7 +266,9 @@ def test_all_captions_are_references_in_an_evaluation(
 
 def test_a_batch_has_captions_of_any_length() -> None:
     _, work = prepared(
-        api.recipes.recipe(recipe(data={"shapes": {"train": 200, "dev": 2, "test": 2, "size": 32}}))
+        api.recipes.recipe(
+            recipe(data={"options": {"train": 200, "dev": 2, "test": 2, "size": 32}})
+        )
     )
     examples = work.examples  # type: ignore[attr-defined]
     mean = round(sum(len(one.target) + 1 for one in examples) / len(examples))

@@ -165,7 +165,7 @@ def test_rotated_pictures_are_judged_too(pictures: list[Pictured]) -> None:
     assert again.rotate_test == 90
     assert (
         error_of(lambda: recipe("data.rotate_test=270"))
-        == "data.rotate_test is 270; it must lie between 0 and 180"
+        == "data.rotate_test is 270; it must lie between 1 and 180"
     )
     assert "data.rotate_test has no effect here" in error_of(
         lambda: recipes.recipe({"data": {"rotate_test": 90}})
@@ -196,12 +196,12 @@ def test_one_path_gives_one_result_and_a_list_or_folder_a_list(pictures: list[Pi
 
 
 def test_what_is_left_open_is_chosen_by_the_number_of_pictures(pictures: list[Pictured]) -> None:
-    open_recipe = recipe(model={"family": "cnn", "size": "auto"}, training={"tokens": 0})
+    open_recipe = recipe(model={"family": "cnn", "size": "auto"}, training={"batch_size": "auto"})
     fitted, notes = fit_to_data(open_recipe, pictures * 100)
-    assert (fitted.training.tokens, fitted.model["dim"]) == (50, 24)
+    assert (fitted.training.batch_size, fitted.model["dim"]) == (50, 24)
     assert (
         notes[0]
-        == "chosen for 1,000 examples on a CPU: model.size=small (dim 24), training.tokens=50"
+        == "chosen for 1,000 examples on a CPU: model.size=small (dim 24), training.batch_size=50"
     )
     assert fit_to_data(open_recipe, pictures)[0].training.tokens == 8
     assert fit_to_data(recipe(), pictures) == (recipe(), ())

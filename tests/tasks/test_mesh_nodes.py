@@ -25,7 +25,7 @@ SURFACES = surfaces(train=2, dev=1, test=1)
 
 def recipe(**model: Any) -> recipes.Recipe:
     model = {"family": "mesh-network", "dim": 4, "depth": 2, **model}
-    data = {"train": "surfaces:train", "surfaces": {"train": 2, "dev": 1, "test": 1}}
+    data = {"train": "surfaces:train", "options": {"train": 2, "dev": 1, "test": 1}}
     return recipes.recipe({"task": "node-classification", "data": data, "model": model})
 
 

@@ -38,7 +38,7 @@ FAMILIES = {
 
 
 def recipe(family: str = "bahdanau", **changed: Any) -> dict[str, Any]:
-    data = {"train": "shapes:train", "dev": "shapes:dev", "test": "shapes:test", "shapes": SHAPES}
+    data = {"train": "shapes:train", "dev": "shapes:dev", "test": "shapes:test", "options": SHAPES}
     training = {
         "updates": 4,
         "tokens": 300,

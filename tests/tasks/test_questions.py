@@ -36,7 +36,7 @@ def recipe(family: str = "transformer-encoder", *words: str, **more: Any) -> rec
             "data": {
                 "train": "shapes:train",
                 "dev": "shapes:dev",
-                "shapes": {"train": 12, "dev": 3, "test": 3, "size": 32},
+                "options": {"train": 12, "dev": 3, "test": 3, "size": 32},
             },
             "model": {
                 "family": family,

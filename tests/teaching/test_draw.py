@@ -356,7 +356,7 @@ def test_a_drawing_is_written_and_its_numbers_printed(what: str, tmp_path: Path)
             "scaling --length 4",
             "draw scaling has no option 'length'; its options: seed, keys, trials",
         ),
-        ("scaling trials=many", "trials is 'many'; expected a number such as trials=400"),
+        ("scaling trials=many", "draw.trials is 'many'; it must be a whole number"),
         ("positions sinusoidal --dim 1", "expected a dim from 2 to 2,048, got 1"),
         ("positions elsewhere", "no positions named 'elsewhere'"),
         ("cost full --lengths 32", "expected two or more lengths"),

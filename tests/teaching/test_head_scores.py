@@ -131,7 +131,7 @@ def test_every_ambiguous_word_and_pronoun_has_its_gold() -> None:
 def tagger(tmp_path: Path, **model: object) -> str:
     small = {"family": "transformer-encoder", "dim": 8, "hidden": 8, "depth": 1, "heads": 2}
     made = recipes.recipe(
-        {"task": "tagging", "data": {"train": "senses:train", "dev": "senses:dev", "senses": {"train": 40, "dev": 6, "test": 6}},
+        {"task": "tagging", "data": {"train": "senses:train", "dev": "senses:dev", "options": {"train": 40, "dev": 6, "test": 6}},
          "vocabulary": {"kind": "words"}, "model": {**small, **model}}
     )  # fmt: skip
     system = api.build(made)

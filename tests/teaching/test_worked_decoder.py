@@ -42,7 +42,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def systems() -> dict[str, api.System]:
-    recipe = tiny_recipe(data={"phrasebook": {"train": 60, "dev": 5, "test": 5}})
+    recipe = tiny_recipe(data={"options": {"train": 60, "dev": 5, "test": 5}})
     return {name: api.build({**recipe, "model": model}) for name, model in FAMILIES.items()}
 
 

@@ -27,7 +27,7 @@ RECIPE: dict[str, Any] = {
     "data": {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
-        "phrasebook": {"train": 60, "dev": 6, "test": 4},
+        "options": {"train": 60, "dev": 6, "test": 4},
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {

@@ -105,7 +105,7 @@ def test_fewer_evaluations_than_asked_for_are_said_to_be_fewer(
 
 
 def test_averaging_changes_nothing_of_the_training(stage: Any) -> None:
-    stage.training("plain", **{**CHOSEN, "average": 0}).run()
+    stage.training("plain", **{**CHOSEN, "average": None}).run()
     stage.training("averaged", **CHOSEN).run()
     assert stage.same("plain", "averaged")
     assert not (stage.root / "plain" / "kept").exists()

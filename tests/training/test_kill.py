@@ -28,7 +28,7 @@ RECIPE: dict[str, Any] = {
     "data": {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
-        "phrasebook": {"train": 200, "dev": 20, "test": 20},
+        "options": {"train": 200, "dev": 20, "test": 20},
     },
     "vocabulary": {"kind": "words", "split": "punctuation", "lowercase": True},
     "model": {"family": "bahdanau", "dim": 16, "hidden": 16, "dropout": 0.1},

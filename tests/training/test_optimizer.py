@@ -18,7 +18,7 @@ TRAIN = """
 import sys
 from saccade.__main__ import main
 sys.argv = ["saccade", "train", "phrasebook-transformer", "training.updates=2", "training.tokens=256", "training.threads=1", "model.depth=1",
-            "data.phrasebook.train=50", "data.phrasebook.dev=10", "data.phrasebook.test=10", "--out", sys.argv[1]]
+            "data.options.train=50", "data.options.dev=10", "data.options.test=10", "--out", sys.argv[1]]
 try:
     main()
 except SystemExit as end:

@@ -32,7 +32,7 @@ BODIES: dict[str, dict[str, Any]] = {
 DATA = {
     "train": "shapes:train",
     "dev": "shapes:dev",
-    "shapes": {"train": 24, "dev": 6, "test": 6, "size": 32},
+    "options": {"train": 24, "dev": 6, "test": 6, "size": 32},
 }
 CHANGES = {"flip": True, "crop": 2, "erase": 0.5, "mixup": 0.4, "cutmix": 0.4}
 
@@ -162,7 +162,7 @@ def test_recipes_that_ask_for_graphs_read_no_number_either(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = (
-        "data.shapes={train: 6, dev: 2, test: 2}",
+        "data.options={train: 6, dev: 2, test: 2}",
         "training.tokens=60",
         "device=cpu",
         "start_from=",
@@ -247,7 +247,7 @@ class Quit(Watcher):
 def test_a_damaged_picture_is_left_out_of_training_and_named_where_asked(tmp_path: Path) -> None:
     write_pictures(tmp_path / "train")
     (tmp_path / "train" / "red" / "9.png").write_bytes(b"\x89PNG\r\n\x1a\n damaged")
-    data = {"train": str(tmp_path / "train"), "dev": "", "shapes": {}, "augment": {}}
+    data = {"train": str(tmp_path / "train"), "dev": "", "options": {}, "augment": {}}
     system, work = api.prepared(made(data=data))
     named = f"1 with an image that cannot be read ({tmp_path / 'train' / 'red' / '9.png'})"
     assert any(named in note for note in system.notes), system.notes

@@ -57,13 +57,13 @@ def test_updates_are_what_epochs_minutes_or_the_data_allow(
     stage: Any, toy: Callable[..., Any]
 ) -> None:
     assert planned(stage, toy, updates=50).updates == 50
-    assert planned(stage, toy, updates=0, epochs=3).updates == 12
-    assert planned(stage, toy, updates=0, epochs=3, accumulate=2).updates == 6
+    assert planned(stage, toy, updates="auto", epochs=3).updates == 12
+    assert planned(stage, toy, updates="auto", epochs=3, accumulate=2).updates == 6
     assert planned(stage, toy, updates=50, epochs=3).updates == 12, "whichever comes first"
     assert planned(stage, toy, updates=5, epochs=3).updates == 5
-    assert planned(stage, toy, updates=0, minutes=2).updates == 120
-    assert planned(stage, toy, updates=0, minutes=2, epochs=3).updates == 12
-    assert planned(stage, toy, updates=0).updates == 500, "few data: many epochs"
+    assert planned(stage, toy, updates="auto", minutes=2).updates == 120
+    assert planned(stage, toy, updates="auto", minutes=2, epochs=3).updates == 12
+    assert planned(stage, toy, updates="auto").updates == 500, "few data: many epochs"
     assert planned(stage, toy, updates=50, minutes=2).updates == 50, (
         "minutes alone end it, should they come first"
     )
@@ -71,7 +71,7 @@ def test_updates_are_what_epochs_minutes_or_the_data_allow(
 
 def test_the_data_and_a_processors_speed_are_a_limit() -> None:
     def updates(per_epoch: int, seconds: float) -> int:
-        return choose_updates(TrainingRecipe(updates=0), per_epoch, seconds, Progress())
+        return choose_updates(TrainingRecipe(updates="auto"), per_epoch, seconds, Progress())
 
     assert updates(100, 1e-9) == 80 * 100
     assert updates(10**6, 1e-9) == 30_000
@@ -81,13 +81,19 @@ def test_the_data_and_a_processors_speed_are_a_limit() -> None:
 @pytest.mark.usefixtures("slow")
 def test_the_warmup_and_the_evaluations_follow(stage: Any, toy: Callable[..., Any]) -> None:
     made = planned(
-        stage, toy, updates=0, minutes=2, warmup=1000, evaluate_every=0, checkpoint_every=0
+        stage,
+        toy,
+        updates="auto",
+        minutes=2,
+        warmup=1000,
+        evaluate_every="auto",
+        checkpoint_every="auto",
     )
     assert (made.warmup, made.evaluate_every, made.checkpoint_every) == (12, 4, 4), "once per epoch"
-    assert planned(stage, toy, updates=9000, evaluate_every=0).evaluate_every == 90, (
+    assert planned(stage, toy, updates=9000, evaluate_every="auto").evaluate_every == 90, (
         "100 times in all"
     )
-    assert planned(stage, toy, updates=20, evaluate_every=0).evaluate_every == 2, "10 times"
+    assert planned(stage, toy, updates=20, evaluate_every="auto").evaluate_every == 2, "10 times"
     assert planned(stage, toy, updates=9000, warmup=1000).warmup == 1000
     assert made == plan(made, stage.model(), toy(), Ranks(), Progress, Watcher()), (
         "nothing is left open"
@@ -97,8 +103,8 @@ def test_the_warmup_and_the_evaluations_follow(stage: Any, toy: Callable[..., An
 @pytest.mark.usefixtures("slow")
 def test_more_minutes_are_planned_by_the_speed_so_far(stage: Any, toy: Callable[..., Any]) -> None:
     before = Progress(update=60, seconds=30.0)
-    assert planned(stage, toy, before, updates=0, minutes=2).updates == 240
-    assert planned(stage, toy, before, updates=0, minutes=0.1).updates == 60, "they are over"
+    assert planned(stage, toy, before, updates="auto", minutes=2).updates == 240
+    assert planned(stage, toy, before, updates="auto", minutes=0.1).updates == 60, "they are over"
 
 
 def test_measuring_changes_neither_the_model_nor_what_is_trained(
@@ -133,9 +139,11 @@ def test_a_run_uses_its_threads_and_one_that_has_them_measures_nothing(
 ) -> None:
     monkeypatch.setattr(run_plan, "choose_threads", lambda measure, most, note: most - 1)
     with use_threads(3):
-        assert planned(stage, toy, updates=5, threads=0).threads == 2
+        assert planned(stage, toy, updates=5, threads="auto").threads == 2
         assert planned(stage, toy, updates=5, threads=1).threads == 1
-    assert planned(stage, toy, updates=5, threads=0).threads == 1, "there is one: nothing to choose"
+    assert planned(stage, toy, updates=5, threads="auto").threads == 1, (
+        "there is one: nothing to choose"
+    )
 
 
 # --- minutes while a run trains

@@ -26,7 +26,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder with two recipes: `second.yaml` starts from `first.yaml`."""
     monkeypatch.chdir(tmp_path)
     first = tiny_recipe(
-        data={"phrasebook": {"train": 30, "dev": 4, "test": 4}}, model=MODEL, training=SHORT
+        data={"options": {"train": 30, "dev": 4, "test": 4}}, model=MODEL, training=SHORT
     )
     second = {
         **{name: value for name, value in first.items() if name != "vocabulary"},

@@ -51,7 +51,7 @@ def answer(
         where = str(input_file)  # its images are beside it, wherever those of the training data are
         asked = [
             (one.image, one.question)
-            for one in corpora.read(system.task.data, where, system.recipe.data.options(where))
+            for one in corpora.read(system.task.data, where, system.recipe.data.options_of(where))
         ]
         note_unknown(system, [text for _, text in asked])
         print_answers(system.answer(asked), json_, False)

@@ -80,7 +80,6 @@ def compare(
         saccade compare phrasebook-bahdanau --vary model.score=dot,bilinear,additive --vary model.dim=64,128
         saccade compare phrasebook-transformer --vary "model.mask=full,{name: window, left: 3}" --seeds 2 --ensemble
     """
-    from ..config import recipes as config
     from ..experiments import comparison
     from ..training.signals import Stopped
     from .progress import Board
@@ -106,9 +105,7 @@ def compare(
         raise Stopped(*stopped.at, "the same command") from None
     if ensemble:
         rows.append(comparison.score_ensemble(rows, first.device, data, options))
-    metrics = report_comparison(
-        rows, config.task(first).measures, judged_on, out_folder, picture, json_
-    )
+    metrics = report_comparison(rows, first.kind.measures, judged_on, out_folder, picture, json_)
     described = [
         *(Path(word).stem for word in words if "=" not in word),
         *(f"--vary {word}" for word in vary or []),

@@ -93,7 +93,7 @@ def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
             f"a model of {system.recipe.task} has no sentences of its own with gold; name some, such as senses:test or dev.conllu"
         )
     recipe = system.recipe.data
-    found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options(data))
+    found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options_of(data))
     # what an encoder looks at does not depend on the target
     look = (
         (lambda text: system.look(text, text))

@@ -54,6 +54,7 @@ def train(
     with err.status("starting …"):
         from .. import api
         from ..config import recipes
+        from ..settings import resolve
         from ..training.logs import format_metric
         from ..training.signals import Stopped
         from .progress import Board
@@ -64,7 +65,7 @@ def train(
             "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16."
         )
     try:
-        with Board().watcher(folder.name, made.training.updates) as watcher:
+        with Board().watcher(folder.name, resolve(made.training.updates, 0)) as watcher:
             _, ended = api.fit(made, folder, resume, watcher)
     except Stopped as stopped:
         # else it was stopped in the training that it starts from
@@ -133,6 +134,5 @@ def find_run(
 
 
 def usage(recipe: "Recipe", folder: Path) -> str:
-    from ..config import recipes
 
-    return f"Use it: {command_name()} {recipes.task(recipe).usage(recipe).format(model=folder)}"
+    return f"Use it: {command_name()} {recipe.kind.usage(recipe).format(model=folder)}"

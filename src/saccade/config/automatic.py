@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import models
-from ..models.builder import AUTO
+from ..settings import AUTO, resolve
 from . import recipes
 from .recipes import Recipe
 
@@ -23,8 +23,13 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
     """The recipe with its model's size, its vocabulary's size and the tokens of a batch as numbers, and notes of what was chosen."""
     model, vocabulary, training = recipe.model, recipe.vocabulary, recipe.training
     chosen, notes = list[str](), list[str]()
+    budget = training.tokens if recipe.kind.has_text else training.batch_size
     learns_words = not (recipe.start_from or not recipe.kind.has_text)
-    if model.get("size") != AUTO and training.tokens and (vocabulary.size or not learns_words):
+    if (
+        model.get("size") != AUTO
+        and budget != AUTO
+        and not (vocabulary.size == AUTO and learns_words)
+    ):
         return recipe, ()
     letters = sum(sum(map(len, texts_of(one))) for one in examples)
     tokens = letters * TOKENS_PER_LETTER[vocabulary.kind]
@@ -32,29 +37,27 @@ def fit_to_data(recipe: Recipe, examples: Sequence[Any]) -> tuple[Recipe, tuple[
         tokens = len(examples) * TOKENS_PER_PICTURE
     on_gpu = recipes.device(recipe.device).type == "cuda"
     if model.get("size") == AUTO:
-        size = choose_size(tokens, on_gpu, training.minutes)
+        size = choose_size(tokens, on_gpu, training.minutes or 0)
         model = recipes.recipe({**recipe.to_dict(), "model": {**model, "size": size}}).model
         sizes = models.table[model["family"]].config.sizes  # type: ignore[attr-defined]
         numbers = (f"{name} {model[name]}" for name in sizes[size] if name in model)
         chosen.append(f"model.size={size} ({', '.join(numbers)})")
         notes.append(advice(size, list(sizes), training.minutes or 10))
-    if not vocabulary.size and learns_words:
+    if vocabulary.size == AUTO and learns_words:
         pieces = max(500, round(6 * math.sqrt(letters) / 100) * 100)
         vocabulary = dataclasses.replace(
             vocabulary, size=MOST_TOKENS.get(vocabulary.kind) or min(pieces, 16_000)
         )
         chosen.append(f"vocabulary.size={vocabulary.size}")
-    if not training.tokens:
-        if not recipe.kind.has_text:
-            most = MOST_PICTURES[on_gpu]
-            training = dataclasses.replace(
-                training, tokens=max(min(most, len(examples) // 20), FEWEST_PICTURES)
-            )
-        else:
-            training = dataclasses.replace(
-                training, tokens=choose_tokens(recipe, examples, tokens, on_gpu)
-            )
-        chosen.append(f"training.tokens={training.tokens}")
+    if budget == AUTO:
+        pictures = max(min(MOST_PICTURES[on_gpu], len(examples) // 20), FEWEST_PICTURES)
+        name, budget = (
+            ("tokens", choose_tokens(recipe, examples, tokens, on_gpu))
+            if recipe.kind.has_text
+            else ("batch_size", pictures)
+        )
+        training = dataclasses.replace(training, **{name: budget})  # type: ignore[arg-type]
+        chosen.append(f"training.{name}={budget}")
     count = f"{len(examples):,} examples" if len(examples) > 1 else f"{letters:,} letters"
     told = f"chosen for {count} on a {'GPU' if on_gpu else 'CPU'}: {', '.join(chosen)}"
     return dataclasses.replace(recipe, model=model, vocabulary=vocabulary, training=training), (
@@ -105,21 +108,19 @@ def advice(size: str, sizes: list[str], minutes: float) -> str:
 def adopt(recipe: Recipe, kept: Recipe) -> Recipe:
     """The recipe of a run that continues: what it leaves open is what was chosen when the run started."""
     now, then = recipe.training, kept.training
-    open_numbers = ("tokens", "evaluate_every", "checkpoint_every")
+    names = ("tokens", "batch_size", "evaluate_every", "checkpoint_every", "graphs", "compile")
     training: dict[str, Any] = {
-        name: getattr(now, name) or getattr(then, name) for name in open_numbers
+        name: resolve(getattr(now, name), getattr(then, name)) for name in names
     }
-    for name in ("graphs", "compile"):
-        training[name] = getattr(then, name) if getattr(now, name) is None else getattr(now, name)
     # runs of version 0.2.0 have no number of threads, and used torch's
-    training["threads"] = now.threads or then.threads or torch.get_num_threads()
-    if not now.updates and (now.epochs, now.minutes) == (then.epochs, then.minutes):
+    training["threads"] = resolve(now.threads, resolve(then.threads, torch.get_num_threads()))
+    if now.updates == AUTO and (now.epochs, now.minutes) == (then.epochs, then.minutes):
         training |= {"updates": then.updates, "warmup": then.warmup}
     model = recipe.model
     if model.get("size") == AUTO:
         model = {**kept.model, **{name: value for name, value in model.items() if name != "size"}}
     vocabulary = dataclasses.replace(
-        recipe.vocabulary, size=recipe.vocabulary.size or kept.vocabulary.size
+        recipe.vocabulary, size=resolve(recipe.vocabulary.size, kept.vocabulary.size)
     )
     return dataclasses.replace(
         recipe, model=model, vocabulary=vocabulary, training=dataclasses.replace(now, **training)

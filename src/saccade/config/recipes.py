@@ -17,12 +17,12 @@ from ..models import builder as building
 from ..models.builder import Builder
 from ..models.modifications import table as modifications
 from ..recipe import LIMITS, Recipe, plain, without_effect
-from ..settings import fill
+from ..settings import AUTO, fill
 from ..training import schedules
 from .index import RECIPES
-from .upgrade import VERSION, upgrade_config, without_removed
+from .upgrade import VERSION, respelled, upgrade_config, without_removed
 
-__all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe", "task"]
+__all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe"]
 
 LARGEST = 250_000  # bytes; a larger file is not a recipe
 MERGE = "tag:yaml.org,2002:merge"
@@ -42,20 +42,18 @@ def recipe(
     values: Mapping[str, Any] | None = None, overrides: Sequence[str] = (), strict: bool = True
 ) -> Recipe:
     """A checked recipe from nested values and `training.updates=500`-like words. A key that has no effect is refused, where `strict`."""
-    tree = plain(values or {})
+    tree = respelled(plain(values or {}))
     for word in overrides:
         put(tree, word)
-    tree = plain(tree)
-    set_limits(
-        tree,
-        {name for name in LIMITS for word in overrides if word.startswith(f"training.{name}=")},
-    )
+    tree = respelled(plain(tree))
+    typed = {word.partition("=")[0] for word in overrides}
+    set_limits(tree, {name for name in LIMITS if f"training.{name}" in typed})
     made = fill(Recipe, tree, "")
     if wants_joint(made) and "joint" not in tree.get("vocabulary", {}):
         made = dataclasses.replace(
             made, vocabulary=dataclasses.replace(made.vocabulary, joint=True)
         )
-    kind = task(made)
+    kind = made.kind
     schedules.table.entry(made.training.schedule)
     tasks.objectives.table.entry(made.language.objective)
     tasks.metrics.chosen(made.data.metrics)
@@ -63,7 +61,9 @@ def recipe(
         section, _, name = path.rpartition(".")
         given = tree.get(section, {}) if section else tree
         if strict and given.get(name) not in (None, {}):
-            raise SaccadeError(f"{path} has no effect here: it is for {what}; leave it out")
+            raise SaccadeError(
+                f"{path} has no effect here: it is for {what}; leave it out", code="no-effect"
+            )
     if made.training.watch not in kind.measures:
         raise SaccadeError(
             f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}"
@@ -96,12 +96,10 @@ def set_limits(tree: dict[str, Any], words: set[str]) -> None:
     given = tree.get("training")
     if not isinstance(given, dict):
         return
-    if any(given.get(name) for name in words):
-        given |= {
-            name: 0 for name in LIMITS if name not in words and (name in given or name == "updates")
-        }
+    if any(given.get(name) not in (None, AUTO) for name in words):
+        given |= {name: AUTO if name == "updates" else None for name in LIMITS if name not in words}
     elif "updates" not in given and (given.get("epochs") or given.get("minutes")):
-        given["updates"] = 0
+        given["updates"] = AUTO
 
 
 @functools.lru_cache(maxsize=1024)
@@ -116,10 +114,6 @@ def complete_model(model: str, task_name: str, language: str, strict: bool) -> s
             json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict
         )
     )
-
-
-def task(made: Recipe) -> type[tasks.Task]:
-    return tasks.table[made.task]
 
 
 def put(tree: dict[str, Any], word: str) -> None:

@@ -1,13 +1,37 @@
 """Recipes and model folders of earlier versions: their settings and the names of their parameters, as they are called now."""
 
 import dataclasses
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from .. import models
+from .. import models, tasks
 from ..errors import SaccadeError
+from ..settings import AUTO
 
+log = logging.getLogger(__name__)
+# settings that were 0 where they are now `auto` or off, and those that had another word
+CHOSEN = "training.updates training.tokens training.round_to training.evaluate_every training.checkpoint_every training.threads "
+CHOSEN += (
+    "vocabulary.size data.held_out data.max_length data.image_size training.compile training.graphs"
+)
+UNSET = "training.patience training.clip training.epochs training.minutes training.average training.reward data.max_ratio data.rotate_test"
+SPELLED = {**dict.fromkeys(CHOSEN.split(), AUTO), **dict.fromkeys(UNSET.split())}
+OLD = {"training.compile": None, "training.graphs": None, "training.reward": "none"}
+CORPORA = [
+    "phrasebook",
+    "dates",
+    "reviews",
+    "shapes",
+    "senses",
+    "entailment",
+    "week",
+    "bags",
+    "graphs",
+    "karate",
+    "surfaces",
+]
 VERSION = 2  # of config.json; 0.1.0 wrote 1
 
 # parameters that were called otherwise, by pattern
@@ -21,6 +45,38 @@ NAMES = (
     (r"\b(embedding|source|target)\.entry\.join\.", r"\1.position.join.project."),
     (r"^(source|target)\.weight$", r"\1.tokens.weight"),
 )
+
+
+def respelled(tree: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with the spellings of today: `auto` and `null` where 0 or `none` stood, one `data.options`, and `batch_size` for pictures."""
+    notes: list[str] = []
+    found = {name: dict(one) if isinstance(one, dict) else one for name, one in tree.items()}
+    for path, new in SPELLED.items():
+        section, name = path.split(".")
+        given, old = found.get(section), OLD.get(path, 0)
+        if not isinstance(given, dict) or name not in given:
+            continue
+        if given[name] == old and not isinstance(given[name], bool):
+            given[name] = new
+            if old is not None:  # saccade itself wrote null
+                notes.append(f"{path}={old} is now {path}={new or 'null'}")
+    data, training = found.get("data"), found.get("training")
+    for name in CORPORA:
+        if not isinstance(data, dict) or name not in data:
+            continue
+        old, now = data.pop(name), data.get("options") or {}
+        if old:
+            both = isinstance(old, dict) and isinstance(now, dict)
+            data["options"] = {**now, **old} if both else old
+            notes.append(f"data.{name} is now data.options")
+    task = str(found.get("task"))
+    pictures = task in tasks.table and not tasks.table[task].has_text
+    if pictures and isinstance(training, dict) and "tokens" in training:
+        training["batch_size"] = training.pop("tokens")
+        notes.append("training.tokens of pictures is now training.batch_size")
+    if notes:
+        log.warning("an old spelling was upgraded: %s", "; ".join(notes))
+    return found
 
 
 def upgrade_parameter(name: str) -> str:

@@ -1,17 +1,18 @@
 """Random changes of training images, a whole batch at once and on its device. B batch, C channels, H height, W width."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError
+from ..settings import Range, check, fill, rules_of
 
+Chance = Annotated[float, Range(0.0, 1.0)]
 SMALLEST, LARGEST = 0.02, 0.25  # share of an image that is erased
 
 
@@ -34,31 +35,16 @@ class Augment:
     """
 
     flip: bool = False
-    crop: int = 0
-    warp: float = 0.0
-    jitter: float = 0.0
-    erase: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
+    crop: Annotated[int, Range(0, 64)] = 0
+    warp: Chance = 0.0
+    jitter: Chance = 0.0
+    erase: Chance = 0.0
+    mixup: Chance = 0.0
+    cutmix: Chance = 0.0
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value, most = getattr(self, field.name), {"crop": 64, "flip": 1}.get(field.name, 1.0)
-            kind = {"flip": bool, "crop": int}.get(field.name, float)
-            fits = (
-                isinstance(value, bool)
-                if kind is bool
-                else isinstance(value, int | kind) and not isinstance(value, bool)
-            )
-            if not fits or not 0 <= value <= most:
-                expected = (
-                    "true or false"
-                    if kind is bool
-                    else f"a {'whole ' * (kind is int)}number from 0 to {most:g}"
-                )
-                raise SaccadeError(
-                    f"augment.{field.name} is {value!r}, expected {expected}; choose such a value"
-                )
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            check(getattr(self, name), *rules_of(hint), f"augment.{name}")
         if self.mixup + self.cutmix > 1:
             what = f"augment.mixup and augment.cutmix are {self.mixup:g} and {self.cutmix:g}, together more than 1"
             raise SaccadeError(f"{what}; an image is mixed in one way, so lower one of them")
@@ -66,11 +52,7 @@ class Augment:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """From the keys of a recipe."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in options:
-            if name not in names:
-                raise SaccadeError(f"no option '{name}' of augment{did_you_mean(name, names)}")
-        return cls(**options)
+        return fill(cls, dict(options), "augment")
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Changed images of the same shape."""

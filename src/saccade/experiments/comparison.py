@@ -20,6 +20,7 @@ from ..config.automatic import adopt
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..recipe import LIMITS
+from ..settings import AUTO, resolve
 from ..system.system import System, load, prepared, read_config
 from ..training.checkpoints import Progress, RunFolder
 from ..training.cost import summary
@@ -79,7 +80,7 @@ def compare(
         )
         for seed in seeds:
             made = begun_from(replace(recipe, seed=seed), recipes, out, watch)
-            with watch(f"{name}, seed {seed}", made.training.updates) as watcher:
+            with watch(f"{name}, seed {seed}", resolve(made.training.updates, 0)) as watcher:
                 run = run_folder(out / f"{name}-{seed}", made, watcher)
                 metrics, each = train_and_measure(
                     made, run, watcher, data, options, sums=len(recipes) > 1
@@ -125,7 +126,7 @@ def begun_from(made: Recipe, recipes: dict[str, Recipe], out: Path, watch: MakeW
         recipes.get(file.stem) or config.read_recipe(file), seed=made.seed, device=made.device
     )
     first = begun_from(first, recipes, out, watch)
-    with watch(f"{file.stem}, seed {first.seed}", first.training.updates) as watcher:
+    with watch(f"{file.stem}, seed {first.seed}", resolve(first.training.updates, 0)) as watcher:
         run = run_folder(out / f"{file.stem}-{first.seed}", first, watcher)
         if load_finished(first, run, watcher) is None:
             api.fit(first, run, resume=True, watcher=watcher)
@@ -179,7 +180,7 @@ def score_ensemble(
 def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     """Raises, before any training, where the models will not make an ensemble."""
     (first, recipe), *others = recipes.items()
-    api.check_ensembled(config.task(recipe), recipe.task)
+    api.check_ensembled(recipe.kind, recipe.task)
     if len(recipes) * len(seeds) < 2:
         raise SaccadeError("an ensemble of one model; give several recipes or seeds")
     if ENSEMBLE in recipes:
@@ -235,14 +236,14 @@ def check(
     if len({recipe.task for recipe in recipes.values()}) > 1:
         raise SaccadeError("these recipes have different tasks; compare recipes of one task")
     for name, recipe in recipes.items():
-        if not any(getattr(recipe.training, limit) for limit in LIMITS):
+        if all(getattr(recipe.training, limit) in (None, AUTO) for limit in LIMITS):
             raise SaccadeError(
                 f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
             )
         config.recipes_before(recipe)
         api.check_options(recipe, options)
         if data or recipe.data.test:
-            config.task(recipe).read(recipe, data or recipe.data.test)
+            recipe.kind.read(recipe, data or recipe.data.test)
 
 
 def best(rows: Sequence[Row], metric: str, higher: bool) -> list[Row]:

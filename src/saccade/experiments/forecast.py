@@ -11,6 +11,7 @@ import torch
 from ..config import recipes
 from ..models.builder import Builder
 from ..models.protocols import CausalLM, Encoder, Seq2Seq
+from ..settings import fixed
 from ..system.system import prepared
 from ..training.cost import Cost, measure, median_batch
 from ..training.distributed import Ranks
@@ -79,7 +80,7 @@ def measured(job: Job, threads: int) -> Cost:
             with torch.autocast(system.device.type, kind, enabled=kind is not None):
                 return work.loss(system.model.train(), batch) / max(batch.tokens, 1)
 
-        return measure(system.model, loss, made.training.updates, 1, Ranks())
+        return measure(system.model, loss, fixed(made.training.updates), 1, Ranks())
 
 
 def count(job: Job) -> float:

@@ -274,7 +274,7 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
         text[split] = str(path)
-    pairs = {split: f"phrasebook:{split}" for split in SENTENCES} | {"phrasebook": SENTENCES}
+    pairs = {split: f"phrasebook:{split}" for split in SENTENCES} | {"options": SENTENCES}
     reviews = {"train": "reviews:train", "dev": "reviews:dev"}
     why = (
         "as at every table of scale tiny"

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from .. import models
 from ..errors import SaccadeError, did_you_mean
 from ..layers.pooling import Pool
-from ..settings import fill, spell_all
+from ..settings import AUTO, fill, spell_all
 from .modifications import modified_recipe
 
 T = TypeVar("T", bound=nn.Module)
@@ -24,7 +24,6 @@ IMAGES = (
     "image_encoder"  # of a recipe's `model`: the settings of a model inside it, which reads images
 )
 DEFAULT_IMAGES = {"family": "cnn", "size": "medium"}
-AUTO = "auto"  # the model.size that is chosen by the data and the device
 # numbers in the matrices of all layers, above which a model is measured before it is made
 MAX_UNMEASURED_NUMBERS = 2**27
 

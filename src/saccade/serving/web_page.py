@@ -86,7 +86,7 @@ def examples_of(served: Served) -> list[dict[str, str]]:
     )
     if where is None:
         return []
-    some = read(served.task.data, where, data.options(where) | FEW)
+    some = read(served.task.data, where, data.options_of(where) | FEW)
     return [as_input(served, one) for one in some[:: max(1, len(some) // EXAMPLES)][:EXAMPLES]]
 
 

@@ -21,6 +21,7 @@ from ..data.generated.phrasebook import LECTURE_SENTENCES
 from ..data.pairs import Pair
 from ..errors import SaccadeError
 from ..files import write_atomically
+from ..settings import resolve
 from ..training.checkpoints import RunFolder
 from ..training.loop import Watcher
 from ..training.signals import Stopped
@@ -58,7 +59,7 @@ def run(
 ) -> Result:
     """Trains both models into `out` with `settings` (key=value), evaluates them on the phrasebook's test pairs, and writes the report."""
     began, sources = time.perf_counter(), [pair.source for pair in sentences_in(to)]
-    words = [f"seed={seed}", *settings, *([f"data.phrasebook.to={to}"] if to != "fr" else [])]
+    words = [f"seed={seed}", *settings, *([f"data.options.to={to}"] if to != "fr" else [])]
     finished = check_folder(out, words)
     if not all(finished.values()):
         tell(
@@ -151,8 +152,8 @@ def train_both(
     torch.set_num_threads(1)
     try:
         with (
-            watching(FIXED, recipe.training.updates) as there,
-            watching(ATTENDING, recipe.training.updates) as here,
+            watching(FIXED, resolve(recipe.training.updates, 0)) as there,
+            watching(ATTENDING, resolve(recipe.training.updates, 0)) as here,
             ExitStack() as stack,
         ):
             for name, watcher in ((FIXED, there), (ATTENDING, here)):

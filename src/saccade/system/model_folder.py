@@ -37,7 +37,7 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
     with limit_size(*most):  # a sketch for a few words, without memory
         recipe = read_config(path / "config.json")
     try:
-        task: Task = recipes.task(recipe).restore(
+        task: Task = recipe.kind.restore(
             recipe, read_json(path / "tokenizer.json", LARGEST + 4 * numbers)
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):

@@ -43,7 +43,7 @@ class Run:
     def best(self) -> dict[str, float]:
         """The evaluation with the best value of what the recipe watches; empty before the first one."""
         watch = self.recipe.training.watch
-        sign = 1 if recipes.task(self.recipe).measures.get(watch) else -1
+        sign = 1 if self.recipe.kind.measures.get(watch) else -1
         return max(
             self.evaluations,
             key=lambda row: sign * row.get(f"dev_{watch}", -sign * math.inf),

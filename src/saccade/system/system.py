@@ -25,6 +25,7 @@ from ..files import Writer, read_again, verified
 from ..layers.fast.int8 import to_int8
 from ..models import EfficientNetLite0
 from ..models.builder import memory_here
+from ..settings import resolve
 from ..tasks.task import Task, WrongExample, from_tokens
 from ..tasks.translation import Translation
 from ..training.checkpoints import load_model
@@ -74,7 +75,9 @@ class System(Usable):
 
     def each_input(self, where: str) -> Iterator[str]:
         """The same, as they are read."""
-        return inputs(self.task.data, where, self.recipe.data.swap, self.recipe.data.options(where))
+        return inputs(
+            self.task.data, where, self.recipe.data.swap, self.recipe.data.options_of(where)
+        )
 
     def evaluate(self, examples: str | Path | Iterable[Any], **options: Any) -> Metrics:
         """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""
@@ -96,7 +99,7 @@ class System(Usable):
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
     """Raises when an evaluation of the recipe's task has no such option, or not with that value."""
-    known = recipes.task(recipe).options
+    known = recipe.kind.options
     for name, value in options.items():
         if name not in known:
             # its name on the command line
@@ -127,12 +130,12 @@ def build(
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
             if made.kind.has_text:
-                given = vocabularies_of(read_json(first / "tokenizer.json"), recipes.task(made))
+                given = vocabularies_of(read_json(first / "tokenizer.json"), made.kind)
         except (KeyError, TypeError):
             raise SaccadeError(
                 f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
             ) from None
-    task = learned_task or recipes.task(made).learn(made, examples, *given)
+    task = learned_task or made.kind.learn(made, examples, *given)
     torch.manual_seed(made.seed)
     model = task.build(recipes.Builder(made.model))
     task.prepare(model, examples)
@@ -217,18 +220,18 @@ def check_memory(model: nn.Module, device: torch.device) -> None:
 
 def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[Any], list[Any]]:
     """The examples of data.train and data.dev, without bad lines unless the recipe is strict; without data.dev, data.train divided."""
-    task, count = recipes.task(recipe), None if recipe.data.strict else skipped or Skipped()
+    task, count = recipe.kind, None if recipe.data.strict else skipped or Skipped()
     train = task.read(recipe, source_of(recipe, "train"), count)
     if recipe.data.dev:
         return train, task.read(recipe, recipe.data.dev, count)
-    return task.divide(train, recipe.data.held_out)
+    return task.divide(train, resolve(recipe.data.held_out, 0.0))
 
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train or data.dev, as training uses them, or of data.test, where a bad line is an error."""
     if split != "test" and recipe.data.train:
         return train_and_dev(recipe)[split == "dev"]
-    return recipes.task(recipe).read(recipe, source_of(recipe, split))
+    return recipe.kind.read(recipe, source_of(recipe, split))
 
 
 def source_of(recipe: Recipe, split: str) -> str:
@@ -283,7 +286,7 @@ def note_data(
     own = (
         f"in {data.dev}"
         if data.dev
-        else f"held out of it ({data.held_out or judged / max(len(train) + judged, 1):.3g})"
+        else f"held out of it ({resolve(data.held_out, judged / max(len(train) + judged, 1)):.3g})"
     )
     sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
     vocabulary = f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"

@@ -42,7 +42,13 @@ class Autoencoding(PictureTask):
     """A picture again from `autoencoding.latent` numbers; with `autoencoding.noise` a clean one from a noisy one."""
 
     needs, data, has_text = ImageEncoder, SHOWN, False
-    settings = (*IMAGES, "autoencoding", "autoencoding.width", "autoencoding.noise")
+    settings = (
+        *IMAGES,
+        "training.batch_size",
+        "autoencoding",
+        "autoencoding.width",
+        "autoencoding.noise",
+    )
     measures: ClassVar[dict[str, bool]] = {"loss": False, "psnr": True}
     command: ClassVar[str] = "reconstruct {model} picture.png --out before-after.png"
     method: ClassVar[str] = 'm.reconstruct("picture.png")'

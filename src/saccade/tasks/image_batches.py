@@ -13,6 +13,7 @@ from ..data.batches import on
 from ..data.image_examples import Picture, stack
 from ..errors import SaccadeError
 from ..recipe import Recipe
+from ..settings import AUTO, fixed
 from ..training.losses import Batch, MixedBatch
 from .task import ExampleTask, ExampleWork
 
@@ -37,8 +38,8 @@ class Seen(NamedTuple):
 
 def size_of(recipe: Recipe, examples: Sequence[Any]) -> Size:
     """The height and width of all pictures of a model: `data.image_size`, or those of the first one, at most `LARGEST`."""
-    if recipe.data.image_size:
-        return recipe.data.image_size, recipe.data.image_size
+    if (size := recipe.data.image_size) != AUTO:
+        return fixed(size), fixed(size)
     for n, one in enumerate(examples):
         try:
             _, height, width = one.image.pixels().shape

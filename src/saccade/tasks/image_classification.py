@@ -39,7 +39,13 @@ class ImageClassification(PictureTask, LabelTask):
     """One label for a picture: a pool makes one vector of those of all positions."""
 
     needs, data, has_text = ImageEncoder, PICTURED, False
-    settings = (*IMAGES, "data.rotate_test", "training.smoothing", "training.agreement")
+    settings = (
+        *IMAGES,
+        "training.batch_size",
+        "data.rotate_test",
+        "training.smoothing",
+        "training.agreement",
+    )
     label, unit, outcome = "label", "picture", "label"
     text_of = staticmethod(lambda example: example.image.name)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
@@ -62,11 +68,11 @@ class ImageClassification(PictureTask, LabelTask):
         if len(labels) > max(20, len(train) // 2):
             what = f"the training data has {len(labels):,} labels for {len(train):,} pictures, nearly one each"
             raise SaccadeError(f"{what}; check that a folder holds the pictures of one label")
-        return cls(labels, size_of(recipe, train), recipe.data.rotate_test)
+        return cls(labels, size_of(recipe, train), recipe.data.rotate_test or 0)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
-        return cls(tokens["labels"], sizes_from(tokens), recipe.data.rotate_test)
+        return cls(tokens["labels"], sizes_from(tokens), recipe.data.rotate_test or 0)
 
     def tokens(self) -> dict[str, Any]:
         return {"labels": self.labels, "image_size": list(self.image_size)}

@@ -107,7 +107,7 @@ class LanguageModelling(Task):
         dev: Sequence[Document],
         device: torch.device,
     ) -> StreamWork:
-        if self.how.carry and (recipe.training.compile or distributed.is_initialized()):
+        if self.how.carry and (recipe.training.compile is True or distributed.is_initialized()):
             raise SaccadeError(
                 "language.carry is for one process and a model that is not compiled; leave it out"
             )

@@ -59,8 +59,9 @@ class Reward:
 
     @classmethod
     def of(cls, how: TrainingRecipe, bos: int, eos: int) -> "Reward":
-        beside = {name: getattr(how, name) for name in ("graphs", "agreement", "doubly_stochastic")}
-        for name, value in {**beside, "parallel": how.parallel == "fsdp"}.items():
+        beside = {name: getattr(how, name) for name in ("agreement", "doubly_stochastic")}
+        beside |= {"graphs": how.graphs is True, "parallel": how.parallel == "fsdp"}
+        for name, value in beside.items():
             if value:
                 wrong = f"training.reward draws outputs, which does not go with training.{name}={getattr(how, name)}"
                 raise SaccadeError(f"{wrong}; leave one of them out")
@@ -121,4 +122,4 @@ def widened(tokens: Tensor, width: int, pad: int) -> Tensor:
 
 def reward_of(recipe: Recipe, bos: int, eos: int) -> Reward | None:
     """What a recipe asks for besides the likelihood."""
-    return None if recipe.training.reward == "none" else Reward.of(recipe.training, bos, eos)
+    return None if recipe.training.reward is None else Reward.of(recipe.training, bos, eos)

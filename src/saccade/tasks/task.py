@@ -21,6 +21,7 @@ from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.protocols import Encoder
 from ..recipe import Recipe, tasks
+from ..settings import AUTO, fixed, resolve
 from ..training.losses import Batch
 from ..training.work import Work
 
@@ -50,7 +51,7 @@ class Task:
     data: ClassVar[Kind]  # what its examples are
     has_text: ClassVar[bool] = True  # whether it reads or writes text, and so has a vocabulary
     # of those settings that only some tasks have
-    settings: ClassVar[tuple[str, ...]] = ("training.smoothing",)
+    settings: ClassVar[tuple[str, ...]] = ("training.smoothing", "training.tokens")
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
     method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
     # from a recipe, training examples, and the vocabulary that a first model brings
@@ -69,7 +70,7 @@ class Task:
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
         """The examples of files, a dataset or a generated corpus; the first bad line is an error, unless `skipped` counts them."""
         return read(
-            cls.data, where, recipe.data.options(where), *cls.reading(recipe), skipped=skipped
+            cls.data, where, recipe.data.options_of(where), *cls.reading(recipe), skipped=skipped
         )
 
     @classmethod
@@ -142,12 +143,17 @@ class ExampleTask(Task):
     batch: Callable[..., Batch]
     worker: ClassVar[type[ExampleWork]]  # what its training is made of
 
+    def budget(self, recipe: Recipe) -> int:
+        """How much a batch holds: tokens, or pictures."""
+        training = recipe.training
+        return fixed(training.tokens if self.has_text else training.batch_size)
+
     def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
         """Why training cannot use a numbered example: the kind of reason for a count, and a sentence for this example; usually None."""
-        training, most = recipe.training, recipe.data.max_length
-        sizes, tokens, multiple = self.size(example), training.tokens, training.round_to or 1
+        most, tokens = recipe.data.max_length, self.budget(recipe)
+        sizes, multiple = self.size(example), resolve(recipe.training.round_to, 1)
         has = f"line {example.line} of the training data has {{}} tokens"
-        if most and max(sizes) > most:
+        if most != AUTO and max(sizes) > most:
             what = f"{has.format(max(sizes))} on a side, more than data.max_length={most}"
             return f"longer than data.max_length={most}", f"{what}; raise it or remove the line"
         if sum(rounded(size, multiple) for size in sizes) > tokens:
@@ -194,16 +200,13 @@ class ExampleWork(Work):
         dev: Sequence[Any],
         device: torch.device,
     ) -> None:
-        if not recipe.training.round_to:
+        if recipe.training.round_to == AUTO:
             rounding = ROUNDED if device.type == "cuda" and task.has_text else 1
             recipe = replace(recipe, training=replace(recipe.training, round_to=rounding))
         self.task, self.device, self.measures = task, device, tuple(task.measures)
-        self.tokens, self.smoothing, self.seed = (
-            recipe.training.tokens,
-            recipe.training.smoothing,
-            recipe.seed,
-        )
-        self.multiple, self.agreement = recipe.training.round_to, recipe.training.agreement
+        self.tokens, self.seed = task.budget(recipe), recipe.seed
+        self.smoothing, self.agreement = recipe.training.smoothing, recipe.training.agreement
+        self.multiple = fixed(recipe.training.round_to)
         self.doubly_stochastic = recipe.training.doubly_stochastic
         if self.doubly_stochastic:
             self.notes = (
@@ -233,7 +236,7 @@ class ExampleWork(Work):
         if wrong and recipe.data.strict:
             raise SaccadeError(wrong[0][1][1])
         if wrong and len(numbers) - len(wrong) < (
-            1 if recipe.data.max_length and least else least * len(numbers)
+            1 if recipe.data.max_length != AUTO and least else least * len(numbers)
         ):
             raise SaccadeError(
                 f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}"
@@ -309,7 +312,7 @@ def learn_vocabulary(
     """The given vocabulary, or one by the recipe's settings."""
     how = recipe.vocabulary
     return given or Vocabulary.train(
-        lines, how.kind, how.size, how.split, how.lowercase, how.min_count
+        lines, how.kind, fixed(how.size), how.split, how.lowercase, how.min_count
     )
 
 

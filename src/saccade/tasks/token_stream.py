@@ -19,6 +19,7 @@ from ..data.vocabulary import PAD
 from ..errors import SaccadeError
 from ..models.protocols import Carrying
 from ..recipe import Recipe
+from ..settings import fixed
 from ..training.losses import Batch, batch_loss
 from ..training.work import Work
 from .objectives import Blocks
@@ -116,11 +117,8 @@ class StreamWork(Work):
         device: torch.device,
     ) -> None:
         self.measures = tuple(task.measures)
-        self.task, self.smoothing, self.tokens = (
-            task,
-            recipe.training.smoothing,
-            recipe.training.tokens,
-        )
+        self.task, self.smoothing = task, recipe.training.smoothing
+        self.tokens = fixed(recipe.training.tokens)
         self.count, self.seed = max(1, self.tokens // recipe.language.block), recipe.seed
         self.stream = task.stream(train, recipe.seed, device)
         # as `evaluate` draws: one loss, whatever the seed of the training run

@@ -176,7 +176,7 @@ class Translation(ExampleTask):
         return len(example.source), len(example.target) + 1
 
     def misfit(self, example: Numbered, recipe: Recipe) -> tuple[str, str] | None:
-        ratio, texts = recipe.data.max_ratio, (example.pair.source, example.pair.target)
+        ratio, texts = recipe.data.max_ratio or 0, (example.pair.source, example.pair.target)
         if self.alike and lopsided((len(example.source) - 1, len(example.target)), texts, ratio):
             what = f"with one side more than {ratio:g} times as long as the other (data.max_ratio)"
             return (

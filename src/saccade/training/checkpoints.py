@@ -279,7 +279,7 @@ class RunFolder:
             )
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
-                f"{self.path}/kept cannot be read ({error}); set training.average=0 and pass resume=True",
+                f"{self.path}/kept cannot be read ({error}); set training.average=null and pass resume=True",
                 code="checkpoint-damaged",
             ) from None
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..recipe import TrainingRecipe
+from ..settings import fixed
 from . import schedules
 from .checkpoints import Progress, RunFolder
 from .cost import Cost, PeakMemory, measure, median_batch, restored
@@ -33,7 +34,7 @@ RANK_SEED = (
 
 def uses_graphs(settings: TrainingRecipe, device: torch.device) -> bool:
     # Recipes with graphs run without a GPU too.
-    return bool(settings.graphs) and device.type == "cuda"
+    return settings.graphs is True and device.type == "cuda"
 
 
 def prefetched_batches(work: Work, device: torch.device) -> int:
@@ -69,6 +70,7 @@ class Training:
         higher_is_better: bool = False,
     ) -> None:
         self.model, self.work, self.settings, self.folder = model, work, settings, folder
+        self.updates = fixed(settings.updates)
         self.seed, self.sign = seed, -1 if higher_is_better else 1
         self.ranks = ranks or Ranks()
         self.watcher = watcher if watcher is not None and self.ranks.leads else Watcher()
@@ -102,7 +104,7 @@ class Training:
             )
         self.ranks.lead(lambda: self.folder.forget(self.at.update))
         ended = self._out_of_patience() or self._out_of_time()
-        if (self.at.best is not None and self.at.update >= self.settings.updates) or (
+        if (self.at.best is not None and self.at.update >= self.updates) or (
             self.at.done and ended
         ):
             limits = "training.minutes" if self.settings.minutes else "training.updates"
@@ -141,7 +143,7 @@ class Training:
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
                 # The seconds now include the last evaluation.
                 self._evaluating, evaluating = (self._evaluating + evaluating, 0.0)
-                last = self.at.update >= self.settings.updates or self._out_of_time()
+                last = self.at.update >= self.updates or self._out_of_time()
                 # Reading numbers from a GPU synchronizes, so it is not done at every update.
                 if (
                     last
@@ -176,7 +178,7 @@ class Training:
 
     def _cost(self) -> Cost:
         """The cost of an update, measured on a batch of median size. State that it changes is restored."""
-        plans, remaining = self._epoch(self.at.epoch), self.settings.updates - self.at.update
+        plans, remaining = self._epoch(self.at.epoch), self.updates - self.at.update
         self.model.train()
         with restored(self.model, self.work):
             batch = median_batch(self.work, plans, self.ranks)
@@ -184,7 +186,7 @@ class Training:
             cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
         # An evaluation has no gradients, which take two thirds of an update.
         each = len(plans) / self.settings.accumulate * self.work.dev_share / 3
-        evaluations = each * remaining / self.settings.evaluate_every
+        evaluations = each * remaining / fixed(self.settings.evaluate_every)
         return replace(
             cost, at_most=self.update.captured, evaluations=evaluations, done=self.at.update
         )
@@ -209,7 +211,7 @@ class Training:
         made = [self._batches.next() for _ in range(settings.accumulate)]
         parts, (epoch, batch) = [(part, counts) for part, counts, _ in made], made[-1][-1]
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
-        rate = settings.learning_rate * self.schedule(number, settings.warmup, settings.updates)
+        rate = settings.learning_rate * self.schedule(number, settings.warmup, self.updates)
         # Setting all modules to training mode takes as long as a small update.
         if not self.model.training:
             self.model.train()
@@ -275,8 +277,8 @@ class Training:
             logs.add(**row, **{f"dev_{name}": value for name, value in metrics.items()})
             self.watcher.evaluated(self.at, metrics, better)
             self.at = replace(self.at, done=last or self._out_of_patience())
-            if self.settings.average:
-                self._average(model)
+            if count := self.settings.average:
+                self._average(model, count)
 
     def _judge(self, model: nn.Module) -> tuple[dict[str, float], bool]:
         """Metrics on the dev set, and whether they are the best so far. The best model is written to `best/`."""
@@ -299,9 +301,9 @@ class Training:
             )
         return metrics, better
 
-    def _average(self, model: nn.Module) -> None:
+    def _average(self, model: nn.Module, count: int) -> None:
         """Stores this evaluation's parameters. At the end, their mean is evaluated as a candidate."""
-        self.ranks.lead(lambda: self.folder.keep(model, self.at.update, self.settings.average))
+        self.ranks.lead(lambda: self.folder.keep(model, self.at.update, count))
         if not self.at.done:
             return
         before = (
@@ -320,9 +322,9 @@ class Training:
 
     def _out_of_time(self) -> bool:
         return (
-            self.settings.minutes > 0
+            self.settings.minutes is not None
             and self.ranks.largest(self.at.seconds) >= 60 * self.settings.minutes
         )
 
     def _out_of_patience(self) -> bool:
-        return 0 < self.settings.patience <= self.at.worse
+        return 0 < (self.settings.patience or 0) <= self.at.worse

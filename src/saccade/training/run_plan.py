@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..recipe import TrainingRecipe
+from ..settings import AUTO, fixed, resolve
 from .checkpoints import Progress
 from .cost import duration, median_batch, restored, synchronized_time
 from .distributed import Ranks
@@ -38,19 +39,21 @@ def plan(
     """The settings with all automatic values filled in. `before` is the progress of a resumed run."""
     on_cpu, threads = (
         next(model.parameters()).device.type == "cpu",
-        settings.threads or torch.get_num_threads(),
+        resolve(settings.threads, torch.get_num_threads()),
     )
     per_epoch = -(-len(work.epoch(0)) // settings.accumulate)
     measure = partial(time_update, settings, model, work, ranks)
-    if not settings.threads and threads > 1 and on_cpu and ranks.count == 1:
+    if settings.threads == AUTO and threads > 1 and on_cpu and ranks.count == 1:
         watcher.stage("measuring with how many threads this machine is fastest")
         threads = choose_threads(measure, threads, watcher.note)
     settings = replace(settings, threads=threads)
-    if not settings.updates:
+    if settings.updates == AUTO:
         seconds = math.inf
         if settings.minutes or (on_cpu and not settings.epochs):
             # An evaluation takes a third of an update, without gradients.
-            evaluations = work.dev_share / 3 * per_epoch / (settings.evaluate_every or per_epoch)
+            evaluations = (
+                work.dev_share / 3 * per_epoch / resolve(settings.evaluate_every, per_epoch)
+            )
             with use_threads(threads):
                 seconds = measure(2.0) * WITH_STEP * (1 + evaluations)
         updates = choose_updates(
@@ -58,7 +61,9 @@ def plan(
         )
         settings = replace(settings, updates=updates, warmup=min(settings.warmup, updates // 10))
     elif settings.epochs:
-        settings = replace(settings, updates=min(settings.updates, settings.epochs * per_epoch))
+        settings = replace(
+            settings, updates=min(fixed(settings.updates), settings.epochs * per_epoch)
+        )
     # Sampled choices need the loss as numbers.
     captures = work.captures and not any(
         getattr(part, "samples", False) for part in model.modules()
@@ -70,11 +75,12 @@ def plan(
         settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note
     )
     # Once per epoch, but 10 to 100 times in total.
-    every = settings.evaluate_every or min(
-        max(per_epoch, settings.updates // 100), max(settings.updates // 10, 1)
+    updates = fixed(settings.updates)
+    every = resolve(
+        settings.evaluate_every, min(max(per_epoch, updates // 100), max(updates // 10, 1))
     )
     return replace(
-        settings, evaluate_every=every, checkpoint_every=settings.checkpoint_every or every
+        settings, evaluate_every=every, checkpoint_every=resolve(settings.checkpoint_every, every)
     )
 
 
@@ -92,16 +98,16 @@ def choose_way(
     Graphs have little overhead. Compiling takes about a minute per batch shape. It pays off in a long run with one shape, unless its
     kernels are already fused (`joined`).
     """
-    if None not in (settings.graphs, settings.compile):
+    if AUTO not in (settings.graphs, settings.compile):
         return settings
     graphs, compiled = settings.graphs, settings.compile
-    if graphs is None:
+    if graphs == AUTO:
         graphs = alone and captures and settings.accumulate == 1
     why = ""
-    if compiled is None:
+    if compiled == AUTO:
         compiled = False
         if alone and one_shape and find_spec("triton") is not None and not joined:
-            seconds = measure() * settings.updates
+            seconds = measure() * fixed(settings.updates)
             compiled = seconds >= MIN_COMPILE_SECONDS
             verdict = "worth" if compiled else "too short to be worth"
             why = f": about {duration(seconds)} uncompiled, {verdict} compiling"

@@ -84,7 +84,7 @@ class Update:
         return norm
 
     def spread(self) -> nn.Module:
-        if not self.settings.compile:
+        if self.settings.compile is not True:
             return self.model
         # Many shapes share one dynamic graph; compiling each would take a minute.
         dynamic = not self.work.one_shape if self.captured else None

@@ -70,7 +70,7 @@ class CapturedUpdate(Update):
         self.last: tuple[Any, ...] = ()
         self.repeated: set[tuple[Any, ...]] = set()
         self.graphs: dict[tuple[Any, ...], Captured] = {}
-        if self.settings.autocast and not self.settings.compile and self.work.only_forward:
+        if self.settings.autocast and self.settings.compile is not True and self.work.only_forward:
             self.forward = self.measured = LowPrecision(self.model, self.settings.autocast)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
@@ -97,7 +97,7 @@ class CapturedUpdate(Update):
 
     def way(self, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], nn.Module]:
         """The key and the model for batches of one shape."""
-        if not self.settings.compile:
+        if self.settings.compile is not True:
             return key, self.forward
         if key == self.last or not self.work.one_shape:
             self.repeated.add(key)

@@ -39,7 +39,7 @@ RECIPE = {"full": "multi30k-de-en", "tiny": "phrasebook-transformer"}
 SMALLER = {
     "full": [],
     "tiny": [
-        "data.phrasebook.train=300",
+        "data.options.train=300",
         "training.tokens=512",
         "model.dim=64",
         "model.hidden=128",

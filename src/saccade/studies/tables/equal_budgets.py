@@ -89,9 +89,7 @@ class Lstm(Claim):
 
     def model(self, row: str) -> Values:
         family, _, size = row.rpartition("-")
-        made = generate("phrasebook", tuple(sorted(self.data["pairs"]["phrasebook"].items())))[
-            "train"
-        ]
+        made = generate("phrasebook", tuple(sorted(self.data["pairs"]["options"].items())))["train"]
         source, target = (
             4 + len({word for pair in made for word in getattr(pair, side).lower().split()})
             for side in ("source", "target")

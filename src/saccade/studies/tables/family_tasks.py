@@ -113,7 +113,7 @@ class Tasks(Claim):
             "task": task,
             "data": {
                 **{split: f"{corpus}:{split}" for split in ("train", "dev", "test")},
-                corpus: sizes,
+                "options": sizes,
             },
             "vocabulary": WORDS,
             "model": {**families[family], **(IMAGES if corpus == "shapes" else {})},
@@ -182,7 +182,7 @@ class Entailment(Claim):
         splits = ("train", "dev", "test")
         return {
             **{name: f"entailment:{name}" for name in splits},
-            "entailment": {"train": count, **self.counts[self.scale]},
+            "options": {"train": count, **self.counts[self.scale]},
         }
 
     def pretraining(self, seed: int) -> Job:

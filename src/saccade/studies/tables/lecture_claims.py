@@ -55,7 +55,7 @@ class Claim(Study):
     def found(self) -> tuple[dict[str, Values], str]:
         sizes = study.SENTENCES if self.scale == "tiny" else SENTENCES
         pairs = {split: f"phrasebook:{split}" for split in ("train", "dev", "test")} | {
-            "phrasebook": {**sizes, "to": TO}
+            "options": {**sizes, "to": TO}
         }
         return {"pairs": pairs}, ABOUT + self.made_of
 

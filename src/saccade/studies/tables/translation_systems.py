@@ -212,7 +212,7 @@ class Translation(Study):
             else f"since the real ones are missing ({', '.join(missing)})"
         )
         made = {
-            way: {**pairs, "phrasebook": {**SENTENCES, "to": way.partition("-")[2]}} for way in WAYS
+            way: {**pairs, "options": {**SENTENCES, "to": way.partition("-")[2]}} for way in WAYS
         }
         return made, f"sentences of the phrasebook, {why}"
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SaccadeError, did_you_mean
+from ...settings import check
 
 if TYPE_CHECKING:
     from .drawing import Drawing
@@ -75,15 +76,9 @@ def draw(what: str, names: list[str] | None = None, **options: Any) -> Drawing:
         raise SaccadeError(f"draw {what} has no option '{wrong}'; its options: {has}")
     for name, value in options.items():
         default = known[name].default if name in known else None
-        number = isinstance(default, int | float) and not isinstance(default, bool)
-        wanted = int if isinstance(default, int) else (int, float)
-        if number and (isinstance(value, bool) or not isinstance(value, wanted)):
-            raise SaccadeError(f"{name} is {value!r}; expected a number such as {name}={default}")
-        if isinstance(default, tuple) and not (
-            isinstance(value, list | tuple) and all(type(one) is int for one in value)
-        ):
-            raise SaccadeError(
-                f"{name} is {value!r}; expected whole numbers such as {name}={','.join(map(str, default))}"
-            )
+        if type(default) in (int, float):
+            options[name] = check(value, type(default), {}, f"draw.{name}")
+        elif isinstance(default, tuple):
+            options[name] = tuple(check(value, list[int], {}, f"draw.{name}"))
     made: Drawing = import_module(f".{FIGURES[what][0]}", __package__).draw(names or [], **options)
     return made

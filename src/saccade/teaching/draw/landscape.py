@@ -28,7 +28,7 @@ MOST_STEPS = 101
 DATA = {
     "train": "reviews:train",
     "dev": "reviews:dev",
-    "reviews": {"train": 200, "dev": 20, "test": 1},
+    "options": {"train": 200, "dev": 20, "test": 1},
 }
 
 

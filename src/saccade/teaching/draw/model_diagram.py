@@ -17,6 +17,7 @@ from ...data.vocabulary import Vocabulary
 from ...errors import SaccadeError
 from ...layers.residuals import NoResidual, Residual
 from ...models.builder import NoInit
+from ...settings import resolve
 from ...views.plots.diagrams import Box, boxes
 from .drawing import Drawing, Table
 
@@ -141,7 +142,7 @@ def load_model(name: str) -> tuple[nn.Module, str]:
     recipe = recipes.read_recipe(name)
     if is_generated(recipe.data.train) and recipe.data.train:
         return api.build(recipe).model.cpu(), f"the recipe {name}"
-    size = recipe.vocabulary.size
+    size = resolve(recipe.vocabulary.size, 0)
     tokens = Vocabulary.train([" ".join(f"w{n}" for n in range(size))], "words").to_json()
     with torch.device("meta"), NoInit():
         known = {
@@ -152,7 +153,7 @@ def load_model(name: str) -> tuple[nn.Module, str]:
             "labels": ["a", "b"],
             "several": False,
         }
-        model = recipes.task(recipe).restore(recipe, known).build(recipes.Builder(recipe.model))
+        model = recipe.kind.restore(recipe, known).build(recipes.Builder(recipe.model))
     return model, f"the recipe {name}; {size:,} tokens assumed"
 
 
