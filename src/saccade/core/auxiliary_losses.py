@@ -76,12 +76,8 @@ class Collected:
         ignore: int = -100,
         smoothing: float = 0.0,
     ) -> None:
-        self.target, self.asks_weights, self.ignore, self.smoothing = (
-            target,
-            asks_weights,
-            ignore,
-            smoothing,
-        )
+        self.target, self.asks_weights, self.ignore = target, asks_weights, ignore
+        self.smoothing = smoothing
         self.costs: list[tuple[str, Tensor]] = []
         self.samples: list[Sample] = []
         self.weights: list[Weights] = []

@@ -80,11 +80,9 @@ class Mask:
 
     def to(self, device: torch.device | str) -> Mask:
         """The mask with its tensors on `device`."""
-        return (
-            self
-            if is_on_device(self, torch.device(device))
-            else self.map(lambda tensor: tensor.to(device))
-        )
+        if is_on_device(self, torch.device(device)):
+            return self
+        return self.map(lambda tensor: tensor.to(device))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
         """A copy with `change` applied to every tensor, nested masks included."""
@@ -232,11 +230,9 @@ class Prepared(Mask, Cache, Memo):
                     rows,
                 )
             )
-        return (
-            type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows))
-            if isinstance(mask, Pair)
-            else mask
-        )
+        if isinstance(mask, Pair):
+            return type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows))
+        return mask
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         self.mask.check(batch, heads, queries, keys)
@@ -345,11 +341,9 @@ class Window(Mask):
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         ahead = columns - rows[:, None]
-        return (
-            (ahead > -self.left - size) & (ahead < self.right + size)
-            if type(self) is Window
-            else None
-        )
+        if type(self) is Window:
+            return (ahead > -self.left - size) & (ahead < self.right + size)
+        return None
 
 
 class PerRow(Mask):
@@ -454,11 +448,9 @@ class Blocks(Mask):
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         rows, columns = self.block(i), self.block(j)
-        return (
-            self.values[0][rows, columns]
-            if len(self.values) == 1
-            else self.values[h, rows, columns]
-        )
+        if len(self.values) == 1:
+            return self.values[0][rows, columns]
+        return self.values[h, rows, columns]
 
     def block(self, at: Tensor) -> Tensor:
         """The block of a position. The extra tokens form the first block."""
@@ -600,11 +592,9 @@ class Both(Pair):
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
         one, two = self.first.causal_and_keys(), self.second.causal_and_keys()
-        return (
-            None
-            if one is None or two is None or type(self) is not Both
-            else (one[0] or two[0], one[1] & two[1])
-        )
+        if one is None or two is None or type(self) is not Both:
+            return None
+        return (one[0] or two[0], one[1] & two[1])
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)

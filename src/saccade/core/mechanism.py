@@ -99,10 +99,8 @@ class Mechanism(nn.Module):
                 if positions is None
                 else positions
             )
-            k, v = (
-                position.encode(k, positions.j, positions),
-                position.encode_values(v, positions.j, positions),
-            )
+            k = position.encode(k, positions.j, positions)
+            v = position.encode_values(v, positions.j, positions)
         return Ready(score.key(k), v)
 
     def extra_repr(self) -> str:

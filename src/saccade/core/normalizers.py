@@ -122,11 +122,9 @@ class Sigmoid(Pointwise):
     """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        return (
-            (scores - count_visible(scores, hidden).log()).sigmoid()
-            if self.by_count
-            else scores.sigmoid()
-        )
+        if self.by_count:
+            return (scores - count_visible(scores, hidden).log()).sigmoid()
+        return scores.sigmoid()
 
 
 @table.add("sum", paper="Katharopoulos et al. 2020")
@@ -274,11 +272,9 @@ class Hard(Normalizer):
                 scores + gumbel_noise(scores) if self.training else scores, hidden
             ).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)
-        return (
-            self.leave(weights, scores, hidden, at)
-            if self.training and auxiliary_losses.is_collecting()
-            else weights
-        )
+        if self.training and auxiliary_losses.is_collecting():
+            return self.leave(weights, scores, hidden, at)
+        return weights
 
     def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, at: Tensor) -> Tensor:
         """The weights (B H Q K), softmax(s) in soft rows. Registers log p of the samples and the entropies with the loss."""
@@ -317,10 +313,8 @@ class Hard(Normalizer):
         )
         above = torch.where(counted, losses - usual, 0.0)
         sizes = [one.log_prob.shape for one in samples]
-        (rows, outputs), ends = (
-            losses.shape,
-            [one.first + size[1] for one, size in zip(samples, sizes, strict=True)],
-        )
+        (rows, outputs) = losses.shape
+        ends = [one.first + size[1] for one, size in zip(samples, sizes, strict=True)]
         if all(one.in_order for one in samples) and max(ends) == outputs and sizes[0][0] == rows:
             spans = [slice(one.first, end) for one, end in zip(samples, ends, strict=True)]
             at = torch.arange(outputs, device=losses.device)
@@ -328,10 +322,8 @@ class Hard(Normalizer):
                 above
                 @ (self.discount ** (at.unsqueeze(1) - at).clamp_min(0)).to(above.dtype).tril()
             )
-            gain, share = (
-                torch.cat([later[:, span] for span in spans], 1),
-                torch.cat([counted[:, span] for span in spans], 1),
-            )
+            gain = torch.cat([later[:, span] for span in spans], 1)
+            share = torch.cat([counted[:, span] for span in spans], 1)
         else:
             queries = sum(size.numel() for size in sizes) // rows
             gain, share = above.sum(1, keepdim=True), counted.sum(1, keepdim=True) / queries

@@ -69,11 +69,9 @@ class Positions(Memo):
         at: Tensor | None, relation: Tensor | None, count: int, device: torch.device
     ) -> Positions:
         """Self-attention over `count` tokens at 0, 1, 2 …, or at the given positions (N or B N)."""
-        return (
-            Positions.line(count, count, device, relation)
-            if at is None
-            else Positions(at, at, relation)
-        )
+        if at is None:
+            return Positions.line(count, count, device, relation)
+        return Positions(at, at, relation)
 
     @property
     def distance(self) -> Tensor:
@@ -340,10 +338,8 @@ class Shaw(Position):
                 f"max_distance must be at least 1, got {max_distance}", code="distance-out-of-range"
             )
         self.max_distance = max_distance
-        distances, width = (
-            max_distance + 1 - self.least * max_distance,
-            dim if dim_values is None else dim_values,
-        )
+        distances = max_distance + 1 - self.least * max_distance
+        width = dim if dim_values is None else dim_values
         self.keys = nn.Parameter(torch.randn(distances, dim) / math.sqrt(dim))
         self.value_vectors = (
             nn.Parameter(torch.randn(distances, width) / math.sqrt(width)) if values else None

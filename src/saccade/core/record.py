@@ -119,11 +119,9 @@ def paths_in(
 
 def path_of(path: str) -> str:
     """A path without the `_orig_mod` that torch.compile inserts."""
-    return (
-        path
-        if "_orig_mod" not in path
-        else ".".join(part for part in path.split(".") if part != "_orig_mod")
-    )
+    if "_orig_mod" not in path:
+        return path
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 class Look:
@@ -139,14 +137,8 @@ class Look:
         first: int,
         factor: Tensor | None = None,
     ) -> None:
-        self.mechanism, self.q, self.key, self.mask, self.positions, self.first = (
-            mechanism,
-            q,
-            key,
-            mask,
-            positions,
-            first,
-        )
+        self.mechanism, self.q, self.key, self.mask = mechanism, q, key, mask
+        self.positions, self.first = positions, first
         self.factor = None if factor is None else factor.detach()
         # Sampled weights, B H Q K.
         self.kept: Tensor | None = None

@@ -71,10 +71,8 @@ class ForeignLook(Look):
             return self.kept.index_select(2, i)
         batch, heads, _, keys = self.sizes
         precise = torch.promote_types(self.q.dtype, torch.float32)
-        key, scale = (
-            repeat_heads(self.key, heads).to(precise),
-            self.q.shape[-1] ** -0.5 if self.scale is None else self.scale,
-        )
+        key = repeat_heads(self.key, heads).to(precise)
+        scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
         scores = self.q.index_select(2, i).to(precise) @ key.mT * scale
         if self.softcap is not None:
             scores = (scores / self.softcap).tanh() * self.softcap
@@ -143,10 +141,8 @@ class Watch:
         number = lines.index(line) + 1
         name = path if number == 1 else f"{path}#{number}"
         named = bool(CROSS.search(".".join(path.split(".")[-2:])))
-        looks, passes = (
-            self.seen.setdefault(name, Looks(name, named, [])),
-            self.passes.setdefault(name, []),
-        )
+        looks = self.seen.setdefault(name, Looks(name, named, []))
+        passes = self.passes.setdefault(name, [])
         queries, keys = look.sizes[2:]
         known = True if named else getattr(look, "cross", None)
         # Keys that grew by the queries are the next step with a cache.

@@ -26,12 +26,8 @@ def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
         return None
     if is_unmodified(norm, LayerNorm):
         assert isinstance(norm, LayerNorm)
-        shape, weight, bias, eps = (
-            norm.weight.shape,
-            norm.weight.detach(),
-            norm.bias.detach(),
-            norm.eps,
-        )
+        shape, weight, bias = norm.weight.shape, norm.weight.detach(), norm.bias.detach()
+        eps = norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if is_unmodified(norm, RMSNorm):
         assert isinstance(norm, RMSNorm)

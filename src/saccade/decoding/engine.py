@@ -59,13 +59,8 @@ class Memory:
         width: int,
         turned: bool = False,
     ) -> None:
-        self.pairs, self.mask, self.width, self.turned, self.kernels = (
-            pairs,
-            mask,
-            width,
-            turned,
-            False,
-        )
+        self.pairs, self.mask, self.width, self.turned = pairs, mask, width, turned
+        self.kernels = False
 
     def __len__(self) -> int:
         """Sentences."""
@@ -85,11 +80,8 @@ class Attention:
     def __init__(
         self, layer: MultiHeadAttention, layout: str, cross: bool, copies: WeightCopies
     ) -> None:
-        self.heads, self.groups, self.width = (
-            layer.kv_heads,
-            layer.heads // layer.kv_heads,
-            layer.width,
-        )
+        self.heads, self.groups = layer.kv_heads, layer.heads // layer.kv_heads
+        self.width = layer.width
         self.scale = layer.mechanism.score.scale(layer.width)
         self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies)
         self.out = product([layer.out], layout, copies)
@@ -128,10 +120,8 @@ class Attention:
         query, pair = qkv[:, :cut], qkv[:, cut:].view(rows, 2, heads, width)
         if self.angles is not None:
             both = self.rotate(qkv[:, : cut + heads * width].view(rows, -1, width), at)
-            query, pair = (
-                both[:, : heads * groups],
-                torch.stack([both[:, heads * groups :], pair[:, 1]], 1),
-            )
+            query = both[:, : heads * groups]
+            pair = torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
         keys, values = at.keep(n, pair)
         bias = at.bias(self.biases)
         if bias is not None and at.beams == 1:

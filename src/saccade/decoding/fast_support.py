@@ -21,11 +21,8 @@ from ..models.transformer import LanguageModel, ReadingDecoder
 from ..settings import overrides
 
 SCORES, POSITIONS = (Dot, ScaledDot), (NoPosition, Rotary, Alibi, T5Buckets)
-RESIDUALS, STACKS, LINEAR = (
-    (PreNorm, PostNorm, DeepNorm, ReZero),
-    (Stack, SharedStack, TransparentStack),
-    (nn.Linear, Int8Linear),
-)
+RESIDUALS, STACKS = (PreNorm, PostNorm, DeepNorm, ReZero), (Stack, SharedStack, TransparentStack)
+LINEAR = (nn.Linear, Int8Linear)
 
 
 def is_unmodified(part: Any, *kinds: type) -> bool:

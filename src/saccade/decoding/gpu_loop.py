@@ -53,10 +53,8 @@ class Encoder:
         self.graphs: dict[tuple[int, ...], tuple[Any, Tensor, Tensor, Memory]] = {}
 
     def __call__(self, model: Any, source: Tensor, lengths: Tensor) -> Memory:
-        size, known = (
-            tuple(source.shape),
-            is_unmodified(model, Transformer) and is_unmodified(model.encoder, *STACKS),
-        )
+        size = tuple(source.shape)
+        known = is_unmodified(model, Transformer) and is_unmodified(model.encoder, *STACKS)
         if size not in self.graphs:
             if (
                 size not in self.seen

@@ -7,10 +7,8 @@ from .searches import Beam, Sample, Search
 
 def collect(search: Search, here: Any, slots: set[int]) -> None:
     """What was chosen for some sentences, into the search's results."""
-    chosen, values = (
-        here.chosen[: here.reached].cpu().numpy(),
-        here.values[: here.reached].cpu().numpy(),
-    )
+    chosen = here.chosen[: here.reached].cpu().numpy()
+    values = here.values[: here.reached].cpu().numpy()
     for slot in sorted(slots):
         sentence = here.sentences[slot]
         if isinstance(search, Beam):

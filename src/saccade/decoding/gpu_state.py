@@ -35,12 +35,8 @@ class Buffers:
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
         like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
-        self.engine, self.eos, self.sentences, self.greedy = (
-            engine,
-            search.eos,
-            list[int](),
-            not isinstance(search, Beam),
-        )
+        self.engine, self.eos, self.sentences = engine, search.eos, list[int]()
+        self.greedy = not isinstance(search, Beam)
         self.cache = like.new_zeros(
             len(engine.layers), rows, self.room, 2, first.heads, first.width
         )

@@ -274,12 +274,8 @@ class Beam(Search):
         if len(staying) < len(self.sentences):
             at = torch.tensor(staying, device=self.device, dtype=torch.long)
             self.sentences = [self.sentences[row] for row in staying]
-            self.scores, self.prefixes, rows, tokens = (
-                self.scores[at],
-                self.prefixes[at],
-                rows[at],
-                tokens[at],
-            )
+            self.scores, self.prefixes, rows = self.scores[at], self.prefixes[at], rows[at]
+            tokens = tokens[at]
         self.active, self.tokens = bool(self.sentences), tokens.flatten()
         if self.coverage is not None:
             self.coverage = self.coverage[rows.flatten()]

@@ -33,11 +33,9 @@ def layout_for(rows: int, like: Tensor) -> str:
     # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone; with AVX2 it reads as fast
     if rows <= MAX_DIRECT_ROWS and torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "turned"
-    return (
-        "packed"
-        if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        else "plain"
-    )
+    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return "packed"
+    return "plain"
 
 
 class WeightCopies:
@@ -117,10 +115,8 @@ def of_weights(
     copies.pack(*weights)
     weight = weights[0].detach() if len(weights) == 1 else torch.cat(weights).detach()
     if layout == "packed":
-        blocks, multiply = (
-            torch.ops.mkldnn._reorder_linear_weight(weight),
-            torch.ops.mkldnn._linear_pointwise.default,
-        )
+        blocks = torch.ops.mkldnn._reorder_linear_weight(weight)
+        multiply = torch.ops.mkldnn._linear_pointwise.default
         return lambda x: multiply(x, blocks, bias, activation, [], "")
     turned = weight.t().contiguous()
     if activation == "relu" and bias is not None:
@@ -139,11 +135,9 @@ def as_it_is(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
         made = lambda x: torch._addmm_activation(bias, x, weight.t())
     elif activation == "relu":
         made = partial(relu_after, made)
-    return (
-        partial(of_rows, made, weight, bias, activation == "relu")
-        if weight.is_contiguous()
-        else made
-    )
+    if weight.is_contiguous():
+        return partial(of_rows, made, weight, bias, activation == "relu")
+    return made
 
 
 def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: Tensor) -> Tensor:

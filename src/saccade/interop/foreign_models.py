@@ -86,11 +86,8 @@ def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Found
     """One site per forward pass of a layer, with labels of rows and columns."""
     found, passes = [], looks.passes
     for number, calls in enumerate(passes, 1):
-        batch, rows, keys = (
-            calls[0].sizes[0],
-            sum(call.sizes[2] for call in calls),
-            max(call.sizes[3] for call in calls),
-        )
+        batch, rows = calls[0].sizes[0], sum(call.sizes[2] for call in calls)
+        keys = max(call.sizes[3] for call in calls)
         if not -batch <= item < batch:
             raise SaccadeError(
                 f"item must be in 0 … {batch - 1}, the texts of the batch, got {item}",

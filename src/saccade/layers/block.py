@@ -76,10 +76,8 @@ class Block(nn.Module):
         super().__init__()
         feedforward = None if isinstance(feedforward, NoFeedForward) else feedforward
         self.mixer, self.cross, self.feedforward = mixer, cross, feedforward
-        self.around_mixer, self.around_feedforward = (
-            residual(),
-            None if feedforward is None else residual(),
-        )
+        self.around_mixer = residual()
+        self.around_feedforward = None if feedforward is None else residual()
         self.around_cross = None if cross is None else residual()
         if cross is not None:
             cross.cross = True

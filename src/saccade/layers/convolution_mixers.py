@@ -88,12 +88,8 @@ class LightConvolution(ConvolutionMixer):
         pointwise: bool = False,
     ) -> None:
         super().__init__()
-        self.heads, self.width, self.kernel_dropout, self.channels = (
-            kernels or heads,
-            width,
-            kernel_dropout,
-            dim,
-        )
+        self.heads, self.width, self.kernel_dropout = kernels or heads, width, kernel_dropout
+        self.channels = dim
         if self.heads < 1 or dim % self.heads:
             name = "heads" if kernels is None else "kernels"
             wrong = f"dim must be a multiple of {name}, got dim={dim} and {name}={self.heads}"
@@ -155,10 +151,8 @@ class FullConvolution(ConvolutionMixer):
     def __init__(self, dim: int, out: int, width: int) -> None:
         super().__init__()
         self.width, self.channels = width, dim
-        self.kernel, self.bias = (
-            nn.Parameter(torch.empty(out, dim, width)),
-            nn.Parameter(torch.zeros(out)),
-        )
+        self.kernel = nn.Parameter(torch.empty(out, dim, width))
+        self.bias = nn.Parameter(torch.zeros(out))
         nn.init.xavier_uniform_(self.kernel)
 
     def convolve(self, inputs: Tensor, at: Tensor) -> Tensor:

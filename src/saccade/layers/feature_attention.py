@@ -82,10 +82,8 @@ class Cbam(FeatureAttention):
                 code="width-not-odd",
             )
         self.squeeze = ChannelMLP(dim, reduction, bias=False)
-        self.convolution, self.norm = (
-            nn.Conv2d(2, 1, width, padding=width // 2, bias=False),
-            norms.BatchNorm(1),
-        )
+        self.convolution = nn.Conv2d(2, 1, width, padding=width // 2, bias=False)
+        self.norm = norms.BatchNorm(1)
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
         channels = self.of_channels(x)

@@ -115,11 +115,8 @@ class MessagePassing(Mixer):
                 code="unknown-choice",
             )
         self.aggregate, self.needs_relation = aggregate, kinds > 0
-        self.own, self.other, self.update = (
-            nn.Linear(dim, dim),
-            nn.Linear(dim, dim, bias=False),
-            nn.Linear(2 * dim, dim),
-        )
+        self.own, self.other = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
+        self.update = nn.Linear(2 * dim, dim)
         self.edges = normal_parameter(kinds + 1, dim, std=0.02) if kinds else None
         initialize(self.own, self.other, self.update)
 

@@ -119,12 +119,8 @@ class Bridge(nn.Module):
         self, before: int, dim: int, norm: nn.Module, grid: nn.Module, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.project, self.norm, self.grid, self.dropout = (
-            nn.Linear(before, dim),
-            norm,
-            grid,
-            Dropout(dropout),
-        )
+        self.project, self.norm, self.grid = nn.Linear(before, dim), norm, grid
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor:
         """`size`: rows and columns of the N positions."""

@@ -88,10 +88,8 @@ class Linformer(MultiHeadAttention):
         k, v = self.split(self.k(x), self.heads), self.split(self.v(x), self.heads)
         position = self.mechanism.position
         if type(position) is not NoPosition:
-            k, v = (
-                position.encode(k, positions.j, positions),
-                position.encode_values(v, positions.j, positions),
-            )
+            k = position.encode(k, positions.j, positions)
+            v = position.encode_values(v, positions.j, positions)
         to_keys, to_values = (
             self.columns(matrix, positions) for matrix in (self.project_keys, self.project_values)
         )

@@ -143,10 +143,8 @@ class MeshConvolution(nn.Module):
         super().__init__()
         self.orders = orders
         self.own = weight(orders, dim, dim)
-        self.direct, self.mirrored = (
-            weight(orders, orders, dim, dim),
-            weight(orders, orders, dim, dim),
-        )
+        self.direct = weight(orders, orders, dim, dim)
+        self.mirrored = weight(orders, orders, dim, dim)
 
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         """B N orders C complex → the same; order 0 is real."""
@@ -192,10 +190,8 @@ class MeshGate(nn.Module):
 
     def __init__(self, dim: int, orders: Orders = 3) -> None:
         super().__init__()
-        self.gain, self.bias = (
-            nn.Parameter(torch.ones(orders, dim)),
-            nn.Parameter(torch.zeros(orders, dim)),
-        )
+        self.gain = nn.Parameter(torch.ones(orders, dim))
+        self.bias = nn.Parameter(torch.zeros(orders, dim))
 
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         scalars = torch.relu(x[:, :, :1].real + self.bias[:1]) + 0j

@@ -59,10 +59,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
         and not torch.compiler.is_exporting()
         and x.numel() >= MIN_JOINED_POSITIONS * x.shape[-1]
     ):
-        weights, biases = (
-            [weight for weight, _ in pairs],
-            [bias for _, bias in pairs if bias is not None],
-        )
+        weights = [weight for weight, _ in pairs]
+        biases = [bias for _, bias in pairs if bias is not None]
         few = (
             x.is_cuda
             and x.dtype == weights[0].dtype

@@ -144,10 +144,8 @@ class PositionedInput(nn.Module):
         super().__init__()
         self.tokens, self.position, self.dropout = tokens, position, Dropout(dropout)
         tokens.initialize(1 / math.sqrt(dim))
-        self.scale, self.reads_bytes = (
-            math.sqrt(dim) if tokens.scale is None else tokens.scale,
-            tokens.reads_bytes,
-        )
+        self.scale = math.sqrt(dim) if tokens.scale is None else tokens.scale
+        self.reads_bytes = tokens.reads_bytes
 
     @property
     def needs_relation(self) -> bool:
@@ -175,10 +173,8 @@ class WordInput(nn.Module):
         super().__init__()
         self.tokens, self.dropout, self.word_dropout = tokens, dropout, word_dropout
         tokens.initialize(std)  # wide enough to keep words apart from the start
-        self.scale, self.reads_bytes = (
-            1.0 if tokens.scale is None else tokens.scale,
-            tokens.reads_bytes,
-        )
+        self.scale = 1.0 if tokens.scale is None else tokens.scale
+        self.reads_bytes = tokens.reads_bytes
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)

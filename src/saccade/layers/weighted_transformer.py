@@ -30,10 +30,7 @@ class Branches(nn.Module):
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
         self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
         # before their softmax
-        self.kappa, self.alpha = (
-            nn.Parameter(torch.zeros(heads)),
-            nn.Parameter(torch.zeros(heads)),
-        )
+        self.kappa, self.alpha = nn.Parameter(torch.zeros(heads)), nn.Parameter(torch.zeros(heads))
         self.dropout = nn.Dropout(dropout)
         inner = dim + hidden * count
         for weight, sizes in (

@@ -34,7 +34,9 @@ from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
 from .xlnet import RecurrentTwoStream, XLNet
 
+# fmt: off
 __all__ = [
+    "CNN",
     "Answerer",
     "AttendingEncoder",
     "Bag",
@@ -45,9 +47,6 @@ __all__ = [
     "CarryingLM",
     "CausalLM",
     "Classifier",
-]
-__all__ += [
-    "CNN",
     "ConvS2S",
     "Decodable",
     "EfficientNetLite0",
@@ -58,8 +57,6 @@ __all__ += [
     "ImageEncoder",
     "ImageToText",
     "LanguageModel",
-]
-__all__ += [
     "LookingEncoder",
     "MaskedModel",
     "MeshNetwork",
@@ -72,18 +69,6 @@ __all__ += [
     "Swin",
     "Tagger",
     "TextAutoencoder",
-]
-__all__ += [
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerEncoder",
-    "TransformerXL",
-    "TwoStream",
-    "ViT",
-    "XLNet",
-    "table",
-]
-__all__ += [
     "Transformer",
     "TransformerDecoder",
     "TransformerEncoder",
@@ -91,5 +76,7 @@ __all__ += [
     "TwoStream",
     "ViT",
     "WindowMLP",
+    "XLNet",
     "table",
 ]
+# fmt: on

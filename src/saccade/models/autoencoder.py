@@ -50,10 +50,8 @@ class PixelDecoder(nn.Module):
     def __init__(self, latent: int, width: int, rows: int, columns: int) -> None:
         super().__init__()
         channels = width << DOUBLINGS
-        self.start, self.shape = (
-            nn.Linear(latent, channels * rows * columns),
-            (channels, rows, columns),
-        )
+        self.start = nn.Linear(latent, channels * rows * columns)
+        self.shape = (channels, rows, columns)
         layers: list[nn.Module] = []
         for _ in range(DOUBLINGS):
             layers += [

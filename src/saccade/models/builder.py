@@ -194,11 +194,9 @@ RENAMED = {
 
 def memory_here() -> float:
     """The bytes of memory of this machine; without a limit where the system does not say."""
-    return (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if hasattr(os, "sysconf")
-        else float("inf")
-    )
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return float("inf")
 
 
 def check_fits(model: nn.Module, name: str) -> None:

@@ -58,10 +58,8 @@ class SegmentedDistances(Distances):
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__(dim, heads)
-        self.s, self.segments = (
-            normal_parameter(heads, 1, dim, std=0.02),
-            normal_parameter(heads, 2, dim, std=0.02),
-        )
+        self.s = normal_parameter(heads, 1, dim, std=0.02)
+        self.segments = normal_parameter(heads, 2, dim, std=0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         found = super().bias(q, positions, scale)

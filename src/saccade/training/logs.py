@@ -42,12 +42,8 @@ class Logs:
         measures: Sequence[str] = ("loss",),
         tensorboard: bool = False,
     ) -> None:
-        self.csv, self.jsonl, self.writes, self.events = (
-            folder / "metrics.csv",
-            folder / "log.jsonl",
-            writes,
-            None,
-        )
+        self.csv, self.jsonl, self.writes = folder / "metrics.csv", folder / "log.jsonl", writes
+        self.events = None
         self.columns = [*COLUMNS, *(f"dev_{name}" for name in measures)]
         if not writes:
             return

@@ -75,11 +75,9 @@ def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
         for one in part.parameters()
     }
     groups = [{"params": [one for one in model.parameters() if one not in spared]}]
-    return (
-        [
+    if spared:
+        return [
             *groups,
             {"params": [one for one in model.parameters() if one in spared], "weight_decay": 0.0},
         ]
-        if spared
-        else groups
-    )
+    return groups

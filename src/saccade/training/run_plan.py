@@ -37,10 +37,8 @@ def plan(
     watcher: Watcher,
 ) -> TrainingRecipe:
     """The settings with all automatic values filled in. `before` is the progress of a resumed run."""
-    on_cpu, threads = (
-        next(model.parameters()).device.type == "cpu",
-        resolve(settings.threads, torch.get_num_threads()),
-    )
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    threads = resolve(settings.threads, torch.get_num_threads())
     per_epoch = -(-len(work.epoch(0)) // settings.accumulate)
     measure = partial(time_update, settings, model, work, ranks)
     if settings.threads == AUTO and threads > 1 and on_cpu and ranks.count == 1:

@@ -32,13 +32,8 @@ class Update:
         ranks: Ranks,
         note: Callable[[str], None],
     ) -> None:
-        self.model, self.work, self.settings, self.ranks, self.note = (
-            model,
-            work,
-            settings,
-            ranks,
-            note,
-        )
+        self.model, self.work, self.settings, self.ranks = model, work, settings, ranks
+        self.note = note
         self.device = next(model.parameters()).device
         # Before the optimizer, which needs the sharded parameters.
         self.forward = self.spread()

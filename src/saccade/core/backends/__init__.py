@@ -13,19 +13,12 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
 
+# fmt: off
 __all__ = [
-    "Backend",
-    "Call",
-    "all_named",
-    "blocked",
-    "choose",
-    "eager",
-    "flex",
-    "gather",
-    "linear",
-    "triton_forms",
+    "Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear",
+    "run", "sdpa", "short", "table", "triton", "triton_forms",
 ]
-__all__ += ["run", "sdpa", "short", "table", "triton"]
+# fmt: on
 
 
 def all_named() -> list[tuple[str, Backend]]:
@@ -71,13 +64,8 @@ def choice_key(call: Call) -> tuple[Any, ...]:
 
     Not for kernel scores. Methods replaced on an instance or a class change the key.
     """
-    query, value, score, normalize, position = (
-        call.query,
-        call.value,
-        call.score,
-        call.normalize,
-        call.position,
-    )
+    query, value, score, normalize = call.query, call.value, call.score, call.normalize
+    position = call.position
     by, norm, at = type(score), type(normalize), type(position)
     methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
     added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))

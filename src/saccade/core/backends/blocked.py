@@ -69,11 +69,9 @@ class Blocked(Backend):
             return "its blocks cannot be planned while a pass is compiled or captured"
         if call.mask.mask.causal_and_keys() is not None:
             return f"{call.mask!r} is no more than causal and padding, of which it would save half at most"
-        return (
-            f"{call.mask!r} hides no blocks of keys that are known beforehand"
-            if layout(call) is None
-            else None
-        )
+        if layout(call) is None:
+            return f"{call.mask!r} hides no blocks of keys that are known beforehand"
+        return None
 
     def rank(self, call: Call) -> int:
         return RANK if pays_off(call) else 120
@@ -87,10 +85,8 @@ class Blocked(Backend):
         front = (keys - queries) % size  # blocks of queries begin where blocks of keys do
         query = cut_blocks(call.query, front, rows, size)
         q = query if call.q is call.query else cut_blocks(call.q, front, rows, size)
-        key, value = (
-            cut_blocks(call.key, 0, columns, size),
-            cut_blocks(call.value, 0, columns, size),
-        )
+        key = cut_blocks(call.key, 0, columns, size)
+        value = cut_blocks(call.value, 0, columns, size)
         outputs = []
         for group in plan:
             projected = group.pick(query)
@@ -257,10 +253,8 @@ def make_group(
     there: Tensor,
 ) -> Group:
     batch, heads, queries, keys = sizes
-    inside, zero = (
-        torch.arange(size, device=rows.device),
-        torch.zeros(1, dtype=torch.int64, device=rows.device),
-    )
+    inside = torch.arange(size, device=rows.device)
+    zero = torch.zeros(1, dtype=torch.int64, device=rows.device)
     # The shape of one answer tells whether batch rows and heads differ.
     different, planes = mask.answer(batch, heads, zero + keys - queries, zero).shape[:2]
     i = (rows + (keys - queries) // size).view(-1, 1, 1, 1) * size + inside.unsqueeze(-1)  # R 1 S 1

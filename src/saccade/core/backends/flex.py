@@ -187,11 +187,8 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
 
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset, zero = (
-        mask.to(device),
-        keys - queries,
-        torch.zeros(1, dtype=torch.int64, device=device),
-    )
+    here, offset = mask.to(device), keys - queries
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
     # The shape of one answer tells whether batch rows and heads differ.
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
 
@@ -216,10 +213,8 @@ def blocks_of(
     # R 1: first query position of each block.
     first = torch.arange(keys - queries, keys, BLOCK_SIZE, device=device).view(-1, 1)
     start = torch.arange(0, keys, BLOCK_SIZE, device=device)  # C
-    b, h = (
-        torch.arange(rows, device=device).view(-1, 1, 1, 1),
-        torch.arange(planes, device=device).view(-1, 1, 1),
-    )
+    b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
+    h = torch.arange(planes, device=device).view(-1, 1, 1)
     plain = mask.causal_and_keys()
     if plain is not None:
         causal, about_keys = plain
@@ -229,15 +224,11 @@ def blocks_of(
         cells = torch.nn.functional.pad(
             seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK_SIZE)
         ).unflatten(3, (-1, BLOCK_SIZE))
-        some, every = (
-            cells.any(4).expand(-1, -1, len(first), -1),
-            cells.all(4) & (first + BLOCK_SIZE <= keys),
-        )
-        return (
-            (some & (start < first + BLOCK_SIZE), every & (start + BLOCK_SIZE <= first + 1))
-            if causal
-            else (some, every)
-        )
+        some = cells.any(4).expand(-1, -1, len(first), -1)
+        every = cells.all(4) & (first + BLOCK_SIZE <= keys)
+        if causal:
+            return (some & (start < first + BLOCK_SIZE), every & (start + BLOCK_SIZE <= first + 1))
+        return (some, every)
     known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK_SIZE)
     which = (
         torch.ones(len(first), len(start), dtype=torch.bool)
@@ -250,10 +241,8 @@ def blocks_of(
         part.unbind(1)
         for part in at.split(max(1, MAX_CHUNK_PAIRS // (rows * planes * BLOCK_SIZE**2)))
     ):
-        i, j = (
-            (r.view(-1, 1, 1) * BLOCK_SIZE + inside.view(-1, 1)),
-            (c.view(-1, 1, 1) * BLOCK_SIZE + inside),
-        )
+        i = r.view(-1, 1, 1) * BLOCK_SIZE + inside.view(-1, 1)
+        j = c.view(-1, 1, 1) * BLOCK_SIZE + inside
         allowed = ask(
             b.unsqueeze(-1), h.unsqueeze(-1), i.clamp_max(queries - 1), j.clamp_max(keys - 1)
         )

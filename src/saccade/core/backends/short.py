@@ -35,10 +35,8 @@ class Short(Kernels):
 
 
 def refuses_sizes(call: Call) -> str | None:
-    (batch, heads, queries, keys), width = (
-        call.sizes,
-        max(call.query.shape[-1], call.value.shape[-1]),
-    )
+    (batch, heads, queries, keys) = call.sizes
+    width = max(call.query.shape[-1], call.value.shape[-1])
     if queries > MAX_LENGTH or keys > MAX_LENGTH:
         return f"it holds {MAX_LENGTH} queries and keys at most, got {queries} and {keys}"
     if queries == 1:

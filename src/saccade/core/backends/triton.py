@@ -128,12 +128,8 @@ def kernel_key(call: Call) -> tuple[Any, ...]:
 
 def cast_alike(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values in one type, values with as many heads as keys."""
-    device, query, key, value = (
-        call.q.device.type,
-        call.query,
-        call.key,
-        repeat_heads(call.value, call.key.shape[1]),
-    )
+    device, query, key = call.q.device.type, call.query, call.key
+    value = repeat_heads(call.value, call.key.shape[1])
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
     if query.dtype == key.dtype == value.dtype == dtype:
         return query, key, value
@@ -293,11 +289,8 @@ def choice_key(call: Call) -> tuple[Any, ...] | None:
     """Facts that `refuses` depends on, besides the types of the parts."""
     if not call.q.is_cuda:
         return None
-    queries, keys, listed = (
-        call.q.shape[2],
-        call.key.shape[2],
-        span_of(call) is None and not can_sync(),
-    )
+    queries, keys = call.q.shape[2], call.key.shape[2]
+    listed = span_of(call) is None and not can_sync()
     placed = call.positions is not None and call.positions.in_line
     return (
         queries * keys >= KERNEL_MIN_LENGTH**2,

@@ -48,11 +48,9 @@ def form_of(call: Call) -> Form | None:
         return LINEAR if score.kernel else None
     if is_unmodified(normalize, Relu) or is_unmodified(normalize, Sigmoid):
         return GATES
-    return (
-        SPARSE
-        if is_unmodified(normalize, Sparsemax) or is_unmodified(normalize, Entmax15)
-        else None
-    )
+    if is_unmodified(normalize, Sparsemax) or is_unmodified(normalize, Entmax15):
+        return SPARSE
+    return None
 
 
 class Forms(Backend):
@@ -67,11 +65,9 @@ class Forms(Backend):
         if form is None:
             return "it has no kernel for this score with this normalizer"
         if plain is None or (form is LINEAR and not plain[0]):
-            return (
-                f"{call.mask!r} is not causal"
-                if plain
-                else f"{call.mask!r} is more than causal and padding"
-            )
+            if plain:
+                return f"{call.mask!r} is not causal"
+            return f"{call.mask!r} is more than causal and padding"
         if call.positions is not None and (call.position.biases or call.position.adds_values):
             return "the position adds to scores or values, and it never holds any scores"
         if call.dropout:
@@ -158,13 +154,9 @@ def lengths(mask: Mask, call: Call) -> Tensor | None:
     """The number of visible keys per batch row; None if all are."""
     if isinstance(mask, Both):
         one, two = lengths(mask.first, call), lengths(mask.second, call)
-        return (
-            torch.minimum(one, two)
-            if one is not None and two is not None
-            else two
-            if one is None
-            else one
-        )
+        if one is not None and two is not None:
+            return torch.minimum(one, two)
+        return two if one is None else one
     if not isinstance(mask, Padding):
         return None
     return mask.values.to(call.q.device).clamp(0, call.key.shape[2]).int()
@@ -227,11 +219,8 @@ def chunk_operations(call: Call) -> tuple[int, int]:
     """Multiplications of `causal_sums` in linear.py, which this kernel replaces."""
     from .linear import MIN_CHUNK_LENGTH
 
-    (batch, heads, queries, keys), width, wide = (
-        call.sizes,
-        call.query.shape[-1],
-        call.value.shape[-1] + 1,
-    )
+    (batch, heads, queries, keys), width = call.sizes, call.query.shape[-1]
+    wide = call.value.shape[-1] + 1
     chunk = min(queries, max(MIN_CHUNK_LENGTH, width // 2))
     chunks = -(-queries // chunk)
     # Positions that enter a state and positions that read one.

@@ -72,10 +72,8 @@ def linear_scan(
     V += (b * (H // GV) + h // GV) * keys * E
     Q += plane * queries * A
     slot = plane * tl.num_programs(0) + segment
-    inner, here = (
-        tl.arange(0, C),
-        slot * BA * BE + tl.arange(0, BA)[:, None] * BE + tl.arange(0, BE)[None, :],
-    )
+    inner = tl.arange(0, C)
+    here = slot * BA * BE + tl.arange(0, BA)[:, None] * BE + tl.arange(0, BE)[None, :]
     state, summed = tl.zeros([BA, BE], tl.float32), tl.zeros([BA], tl.float32)
     if (PASS != 0) & (PASS != 3):
         state, summed = tl.load(STATES + here), tl.load(SUMS + slot * BA + tl.arange(0, BA))
@@ -233,10 +231,8 @@ class CausalSums(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, scale: float
     ) -> Tensor:
-        scan, output = (
-            Scan(query, key, value, lengths, scale),
-            query.new_empty(*query.shape[:3], value.shape[3]),
-        )
+        scan = Scan(query, key, value, lengths, scale)
+        output = query.new_empty(*query.shape[:3], value.shape[3])
         z = query.new_empty(query.shape[:3], dtype=torch.float32)
         scan.run(1, scan.states(0), None, None, z, output)
         ctx.save_for_backward(query, key, value, lengths, output, z)

@@ -30,10 +30,8 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.cons
              BD: tl.constexpr, BN: tl.constexpr, TRACED: tl.constexpr):  # fmt: skip
     """A row's new key and value go to the cache; its query reads those before, and the new ones as they are. With TRACED, `Origins` has
     the row that wrote what a row reads at each position, so that caches stay as they are when beams are reordered."""
-    row, head = (
-        (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64),
-        tl.program_id(0) % (HEADS * GROUPS),
-    )
+    row = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64)
+    head = tl.program_id(0) % (HEADS * GROUPS)
     kv = head // GROUPS
     d = tl.arange(0, BD)
     wide = d < D
@@ -71,18 +69,14 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.cons
 def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s, v_h, v_n, hidden_s, WIDTH: tl.constexpr,
                 HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """A row's query reads the memory of its sentence, which WIDTH rows share; `Hidden` is added to scores, 0 or −∞."""
-    row, head = (
-        (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64),
-        tl.program_id(0) % (HEADS * GROUPS),
-    )
+    row = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64)
+    head = tl.program_id(0) % (HEADS * GROUPS)
     sentence, kv = row // WIDTH, head // GROUPS
     d = tl.arange(0, BD)
     wide = d < D
     q = tl.load(Q + (row * HEADS * GROUPS + head) * D + d, mask=wide, other=0.0).to(tl.float32)
-    keys, values = (
-        Keys + sentence * k_s + kv * k_h + d[None, :],
-        Values + sentence * v_s + kv * v_h + d[None, :],
-    )
+    keys = Keys + sentence * k_s + kv * k_h + d[None, :]
+    values = Values + sentence * v_s + kv * v_h + d[None, :]
     top, total, output = tl.sum(q) * 0.0 - 1e30, tl.sum(q) * 0.0, q * 0.0
     for start in tl.range(0, columns, BN):
         place = start + tl.arange(0, BN)

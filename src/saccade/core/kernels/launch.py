@@ -121,11 +121,8 @@ def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
     """What launches a compiled kernel: as Triton does, but without what it prepares for profilers while none listens."""
     plain: Callable[..., None] = found[grid]
     try:
-        knobs, device, stream = (
-            triton.knobs.runtime,
-            torch._C._cuda_getDevice,
-            torch._C._cuda_getCurrentRawStream,
-        )
+        knobs, device = triton.knobs.runtime, torch._C._cuda_getDevice
+        stream = torch._C._cuda_getCurrentRawStream
         run, fixed = found.run, (found.function, found.packed_metadata, None, None, None)
     except AttributeError:  # another version, or another kind of GPU
         return plain

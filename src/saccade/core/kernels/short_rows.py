@@ -115,10 +115,8 @@ def backward(
     LEARNED: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """Of one head of COUNT texts. The gradient of the bias is the sum over all texts: each program adds its own to it once."""
-    first, h = (
-        (tl.program_id(0) // heads).to(tl.int64) * COUNT,
-        (tl.program_id(0) % heads).to(tl.int64),
-    )
+    first = (tl.program_id(0) // heads).to(tl.int64) * COUNT
+    h = (tl.program_id(0) % heads).to(tl.int64)
     row, column = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
     d, e = tl.arange(0, PADDED), tl.arange(0, PADDED_V)
     pulled = tl.zeros([BLOCK_Q, BLOCK_K], tl.float32)

@@ -94,10 +94,8 @@ class FusedAttendingGru(torch.autograd.Function):
         x, state, key, value, added, v, joint, bias, w_c, read = given
         (steps, batch, gated), (hidden, wide), kind = x.shape, joint.shape, key.dtype
         both, gates = state.new_empty(steps, batch, wide), state.new_empty(steps, batch, gated)
-        states, contexts = (
-            state.new_empty(steps + 1, batch, hidden),
-            state.new_empty(steps, batch, value.shape[2]),
-        )
+        states = state.new_empty(steps + 1, batch, hidden)
+        contexts = state.new_empty(steps, batch, value.shape[2])
         weights = state.new_empty(steps, batch, key.shape[1])
         lows = states if kind == states.dtype else torch.empty_like(states, dtype=kind)
         states[0] = lows[0] = state
