@@ -21,7 +21,7 @@ from typing import Any
 
 from saccade.config import recipes
 from saccade.results import write_result
-from saccade.system.system import prepared
+from saccade.system.build import prepared
 from saccade.training.distributed import Ranks
 from saccade.training.update import Update
 from saccade.training.update_capture import CapturedUpdate

@@ -27,7 +27,7 @@ from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST
 from saccade.models.protocols import GraphLabeler, MeshLabeler
-from saccade.system.system import examples_of
+from saccade.system.recipe_data import examples_of
 from saccade.tasks.translation import Translation
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher

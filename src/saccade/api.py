@@ -19,20 +19,11 @@ from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, w
 from .recipe import LIMITS
 from .settings import AUTO, fixed
 from .system import run_report
-from .system.attention_sites import blind_sites
-from .system.system import (
-    System,
-    build,
-    check_options,
-    load,
-    model_files,
-    prepared,
-    read_config,
-    read_json,
-    usual_run,
-)
-from .tasks.language import LanguageModelling
-from .tasks.translation import Translation
+from .system.build import build, load, prepared, usual_run
+from .system.model_folder import read_config, read_json
+from .system.system import System, check_options, model_files
+from .tasks.attention_sites import blind_sites
+from .tasks.task import Task
 from .training.checkpoints import Progress, RunFolder, model_content
 from .training.cost import summary
 from .training.distributed import SharedError, check_shared, join_ranks
@@ -62,16 +53,8 @@ align, classify, decode, evaluate, generate = (
     System.evaluate,
     System.generate,
 )
-answer = System.answer
-tag, translate, translations, unknown_words = (
-    System.tag,
-    System.translate,
-    System.translations,
-    System.unknown_words,
-)
-show = System.look
-caption = System.caption
-check_translatable = System.check_translatable
+answer, caption, predict, show = System.answer, System.caption, System.predict, System.look
+tag, translate, unknown_words = System.tag, System.translate, System.unknown_words
 
 # The learning rate, its warmup and the clipping are the way out when a loss became NaN.
 OF_TRAINING = "updates epochs minutes patience evaluate_every checkpoint_every log_every average learning_rate warmup clip "
@@ -253,10 +236,11 @@ def ensemble(systems: Sequence[System]) -> System:
     return System(first.recipe, model, first.task)
 
 
-def check_ensembled(task: type[Any], name: str) -> None:
-    if not issubclass(task, Translation | LanguageModelling):
+def check_ensembled(task: type[Task], name: str) -> None:
+    if not task.by_token:
         raise SaccadeError(
-            f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself"
+            f"{with_article(name)} model cannot be ensembled (no token-by-token output); use it by itself",
+            code="no-ensemble",
         )
 
 

@@ -71,9 +71,9 @@ ROWS: list[tuple[str, str]] = [
     ("tag tags odd.xml", "does not end in .conllu, .tsv, .jsonl, .txt"),
     ("tag tags -", "stdin is empty; give at least one line"),
     # numbers
-    ("generate words the --limit 0", "a limit of 0 tokens; give 1 to 1,000,000"),
-    ("generate words the --limit 1000001", "a limit of 1000001 tokens"),
-    ("generate words the --limit -5", "a limit of -5 tokens"),
+    ("generate words the --limit 0", "the limit is 0, expected 1 to 1,000,000"),
+    ("generate words the --limit 1000001", "the limit is 1000001, expected"),
+    ("generate words the --limit -5", "the limit is -5, expected 1 to 1,000,000"),
     ("generate words the --limit many", "Invalid value for '--limit'"),
     ("generate words the --temperature -1", "temperature is -1.0"),
     ("generate words the --temperature nan", "temperature is nan"),

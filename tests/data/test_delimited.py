@@ -11,7 +11,7 @@ from saccade.data.bad_lines import Skipped
 from saccade.data.corpora import LABELED, PAIRS, corpus, inputs, labeled, read
 from saccade.data.findings import check
 from saccade.data.labeled import Labeled
-from saccade.system.system import prepared
+from saccade.system.build import prepared
 from support import TINY_RECIPE, error_of
 
 

@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.models import EfficientNetLite0, ImageEncoder
 from saccade.models.builder import Builder
 from saccade.models.efficientnet import INSIDE, WHOLE, SameConvolution, own_name
-from saccade.system.system import load_pretrained
+from saccade.system.build import load_pretrained
 
 
 def make(**changed: Any) -> EfficientNetLite0:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from saccade import api
-from saccade.system import system as system_module
+from saccade.system import build as system_module
 from saccade.training.loop import Watcher
 
 

@@ -18,7 +18,7 @@ from saccade import api, files
 from saccade.config.recipes import Recipe
 from saccade.errors import SaccadeError
 from saccade.files import MANIFEST, broken, sha256, verified, write_atomically, write_folder
-from saccade.system.system import prepared
+from saccade.system.build import prepared
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.logs import read_rows
 from saccade.training.loop import Watcher

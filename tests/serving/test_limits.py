@@ -16,10 +16,9 @@ from serving_helpers import until
 
 from saccade.errors import SaccadeError
 from saccade.serving import schema
-from saccade.serving.messages import Completion
+from saccade.serving.messages import VERBS, Completion
 from saccade.serving.schema import Refused
 from saccade.serving.served_models import name_models
-from saccade.serving.service import VERBS
 from saccade.serving.service_settings import Limits, Settings, read_keys
 from saccade.serving.web_page import FILES
 
@@ -394,14 +393,14 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
 
     async def work(client: Any, service: Any) -> None:
         task, held = service.shelf.models["labels"].task, service.worker.advance
-        real = task.classify
+        real = task.predict
 
-        def classify(model: Any, texts: Any) -> Any:
+        def predict(model: Any, texts: Any) -> Any:
             if "bad" in texts:
                 raise SaccadeError("a text cannot be read; send another")
             return real(model, texts)
 
-        task.classify = classify
+        task.predict = predict
         service.worker.advance = lambda: None
         texts = ["good", "bad", "fun"]
         waiting = [
@@ -420,7 +419,7 @@ def test_a_defect_is_logged_and_answered_without_its_traceback(
     ask: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(client: Any, service: Any) -> Any:
-        service.shelf.models["labels"].task.classify = lambda *_: 1 / 0
+        service.shelf.models["labels"].task.predict = lambda *_: 1 / 0
         return await client.post("/v1/classify", json={"text": "good"})
 
     got = ask(["labels"], work)

@@ -16,7 +16,7 @@ import pytest
 from saccade import api
 from saccade.errors import SaccadeError
 from saccade.system import run_report
-from saccade.system.system import SAMPLES
+from saccade.system.recipe_data import SAMPLES
 from saccade.training.loop import Watcher
 from saccade.training.signals import Stopped
 from support import run_cli, tiny_recipe

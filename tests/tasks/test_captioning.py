@@ -19,8 +19,7 @@ from saccade import api
 from saccade.data.corpora import CAPTIONED, read
 from saccade.data.image_decoding import fit, fit_box
 from saccade.data.image_examples import Captioned, Named, Picture
-from saccade.system.attention_sites import show_caption
-from saccade.system.system import prepared
+from saccade.system.build import prepared
 from saccade.tasks.captioning import Captioning, Forced, is_on
 from saccade.tasks.text_scores import CaptionScores, caption_bleu, caption_words, ngram_counts
 from saccade.training.loop import Watcher
@@ -253,7 +252,7 @@ def test_all_captions_are_references_in_an_evaluation(
 ) -> None:
     system = api.build(recipe(colors))
     monkeypatch.setattr(
-        Captioning, "outputs", lambda *_: (["it is red", "it is green", "so blue"], 0)
+        Captioning, "outputs", lambda *_, **__: (["it is red", "it is green", "so blue"], 0)
     )
     found = system.evaluate("test")
     assert (found["pictures"], round(found["exact"], 1)) == (3, 66.7)
@@ -354,7 +353,8 @@ def test_the_forced_pass_is_the_model_with_teacher_forcing() -> None:
     assert forced.likeliest == logits.argmax(-1).tolist()[:-1]
     assert forced.weights.shape == (len(example.captions[0].split()), 4, 4)
     assert forced.weights.sum((1, 2)) == pytest.approx(1)
-    _, words, [site] = show_caption(task, model, example.image, example.captions[0])
+    document = system.look(example.image, example.captions[0])
+    words, [site] = document.target, document.sites
     assert words == example.captions[0].split()
     assert (site.name, site.rows, site.grid) == ("decoder.cross", [*words, "<eos>"], (4, 4))
     assert site.weights[0, :-1].reshape(-1, 4, 4) == pytest.approx(forced.weights)

@@ -13,7 +13,7 @@ from saccade.config import recipes
 from saccade.data.documents import Document
 from saccade.data.pairs import Pair
 from saccade.errors import SaccadeError
-from saccade.system.system import examples_of
+from saccade.system.recipe_data import examples_of
 from saccade.tasks.language import LanguageModelling
 from saccade.tasks.translation import Translation, swap
 

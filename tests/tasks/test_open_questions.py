@@ -15,7 +15,6 @@ from saccade.cli import run
 from saccade.data.corpora import OPEN, read
 from saccade.data.generated.shapes import rainbow, relation
 from saccade.data.image_examples import Asked
-from saccade.decoding import searcher
 from saccade.errors import SaccadeError
 from saccade.tasks.image_batches import on_device
 from saccade.tasks.open_questions import OpenQuestions
@@ -115,9 +114,7 @@ def test_answers_are_those_of_the_whole_model_read_token_by_token(family: str) -
         optimizer.step()
     model.eval()
     found = list(
-        task.describe(
-            model, [one.image for one in some], searcher(), 5, False, [one.question for one in some]
-        )
+        task.describe(model, [one.image for one in some], 5, False, [one.question for one in some])
     )
     assert len({one.text for one in found}) > 1
     for one, made in zip(some, found, strict=True):
@@ -138,7 +135,7 @@ def test_the_words_of_the_question_look_at_the_picture_too() -> None:
     examples = read(OPEN, "shapes:test", SHAPES)
     system = api.build(recipe(), examples)
     one = examples[1]
-    [found] = system.task.answer(system.model, [(one.image, one.question)])
+    found = system.predict((one.image, one.question))
     assert found.pieces == [*one.question.split(), *found.answer.split()]
     assert len(found.pieces) == len(found.weights) > 0
     assert found.weights.sum((1, 2)) == pytest.approx(1.0)

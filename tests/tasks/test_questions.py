@@ -17,7 +17,8 @@ from saccade.data.corpora import ASKED, read
 from saccade.data.image_examples import Asked
 from saccade.errors import SaccadeError
 from saccade.system import run_report
-from saccade.tasks.questions import Posed, Questions, SharedPlans
+from saccade.tasks.label_task import Numbered
+from saccade.tasks.questions import Questions, SharedPlans
 from support import error_of
 
 CPU = torch.device("cpu")
@@ -120,7 +121,7 @@ def test_where_something_is_matters_by_the_grid_embedding_alone(family: str) -> 
 
 def test_plans_have_every_question_once_and_pictures_together_within_the_budget() -> None:
     pixels = [torch.zeros(1) for _ in range(5)]
-    numbers = [Posed([[1]] * (3 + n % 4), [0], n, pixels[n % 5]) for n in range(33)]
+    numbers = [Numbered([[1]] * (3 + n % 4), [0], n, pixels=pixels[n % 5]) for n in range(33)]
     plans = SharedPlans(numbers, 50)
     for epoch in (0, 1):
         batches = plans(3, epoch)
@@ -132,7 +133,7 @@ def test_plans_have_every_question_once_and_pictures_together_within_the_budget(
     assert max(sum(picture in one for one in holding) for picture in range(5)) == 1, (
         "each picture is read once in an epoch"
     )
-    many = SharedPlans([Posed([[1]] * 4, [0], n, pixels[0]) for n in range(30)], 20)(0, 0)
+    many = SharedPlans([Numbered([[1]] * 4, [0], n, pixels=pixels[0]) for n in range(30)], 20)(0, 0)
     assert max(map(len, many)) == 5, "more questions than a batch holds are divided"
 
 

@@ -20,7 +20,6 @@ from saccade.core.record import Site
 from saccade.core.scores import Dot
 from saccade.data.pairs import Pair
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from saccade.decoding import searcher
 from saccade.errors import SaccadeError
 from saccade.models.protocols import Seq2Seq
 from saccade.recipe import Recipe
@@ -161,7 +160,7 @@ def test_outputs_carry_the_number_of_their_text_and_empty_lines_stay_empty() -> 
         "unknown cat",
     ]
     model = Copier()
-    found = list(words.translate(model, texts, searcher(), budget=10))
+    found = list(words.predict(model, texts, budget=10))
     assert sorted(number for number, _ in found) == list(range(7))
     by_number = dict(found)
     assert [by_number[n].text for n in range(7)] == [*texts[:4], "", "the cat", "<unk> cat"]
@@ -170,15 +169,12 @@ def test_outputs_carry_the_number_of_their_text_and_empty_lines_stay_empty() -> 
         "five texts with something in them, at most ten source tokens at a time, padding too"
     )
     assert by_number[1].tokens == []
-    assert not dict(words.translate(model, [], searcher()))
+    assert not dict(words.predict(model, []))
 
 
 def test_similar_lengths_go_through_the_model_together() -> None:
     words = copying(task())
-    order = [
-        number
-        for number, _ in words.translate(Copier(), ["the black cat", "cat", "the cat"], searcher())
-    ]
+    order = [number for number, _ in words.predict(Copier(), ["the black cat", "cat", "the cat"])]
     assert order == [1, 2, 0]
 
 
@@ -187,14 +183,14 @@ def test_a_translation_has_at_most_twice_its_source_and_ten() -> None:
         def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
             return nn.functional.one_hot(torch.full_like(tokens, UNK), 40).float(), state
 
-    [(_, one)] = task().translate(Endless(), ["the cat"], searcher())
+    [(_, one)] = task().predict(Endless(), ["the cat"])
     assert len(one.tokens) == 2 * 3 + 10
     assert not one.finished
 
 
 def test_a_beam_gives_alternatives() -> None:
     words = task()
-    [(_, one)] = words.translate(tiny(words), ["the black cat"], searcher(3))
+    [(_, one)] = words.predict(tiny(words), ["the black cat"], beam=3)
     assert len(one.alternatives) == 2
     assert len({one.text, *one.alternatives}) == 3
 
@@ -346,7 +342,7 @@ def test_the_dev_figures_are_the_loss_and_bleu_when_it_is_asked_for() -> None:
         "loss": pytest.approx(mean_loss(words, model, PAIRS[:2]), rel=1e-5)
     }
     scored = words.work(recipe(tokens=100, dev_bleu=True), PAIRS, PAIRS[:2], device)
-    outputs = dict(words.translate(model, [pair.source for pair in PAIRS[:2]], searcher()))
+    outputs = dict(words.predict(model, [pair.source for pair in PAIRS[:2]]))
     expected = sacrebleu.corpus_bleu(
         [outputs[0].text, outputs[1].text], [[pair.target for pair in PAIRS[:2]]]
     ).score
@@ -385,15 +381,13 @@ def test_an_unknown_word_is_copied_from_where_the_model_looks() -> None:
         # looks at <eos>, which is no word: of the words, the last is looked at most
         ("cat here", [0, 2], "le here"),
     ):
-        [(_, one)] = words.translate(Looking([le, unk], looks), [text], searcher())
+        [(_, one)] = words.predict(Looking([le, unk], looks), [text])
         assert one.text == expected
         assert one.copied == ((text.split().index(expected.split()[1]), 1),), (
             "--align links the copy to where it is from"
         )
         assert one.tokens == [le, unk], "the numbers stay what they are"
-        [(_, plain)] = words.translate(
-            Looking([le, unk], looks), [text], searcher(), copy_unknown=False
-        )
+        [(_, plain)] = words.predict(Looking([le, unk], looks), [text], copy_unknown=False)
         assert (plain.text, plain.copied) == ("le <unk>", ())
 
 
@@ -404,7 +398,7 @@ def test_a_deep_model_copies_from_where_it_looks(family: str) -> None:
     model = tiny(words, family).eval()
     with torch.no_grad():
         model.head.bias[UNK] = 50.0  # it knows no word
-    [(_, one)] = words.translate(model, [text], searcher(), max_length=3)
+    [(_, one)] = words.predict(model, [text], max_length=3)
     assert one.tokens == [UNK] * 3
     [seen] = words.align(model, [Pair(text, "a b c")])
     looked = seen.weights[:3, :3].argmax(1).tolist()
@@ -418,7 +412,7 @@ def test_with_pieces_the_whole_source_word_is_copied() -> None:
     text = "the Zanzibar cat"
     places = pieces.source.encode(text)
     inside = places.words.index(1) + 2
-    [(_, one)] = pieces.translate(Looking([UNK], [inside]), [text], searcher())
+    [(_, one)] = pieces.predict(Looking([UNK], [inside]), [text])
     assert one.text == "Zanzibar"
 
 
@@ -432,7 +426,7 @@ def test_where_nothing_is_unknown_or_nothing_attends_nothing_is_copied() -> None
     assert words.copy_unknown(
         Copier(), [Numbered([4, 5, EOS], [le, UNK], Pair("the cat", ""), 0)]
     ) == [{}]
-    [(_, one)] = words.translate(Copier(), ["zzz"], searcher())
+    [(_, one)] = words.predict(Copier(), ["zzz"])
     assert one.text == "<unk>"
     characters = task("characters")
     assert characters.copy_unknown(
@@ -475,7 +469,7 @@ def test_a_batch_holds_at_most_its_budget_of_source_tokens_with_padding() -> Non
             return plain(source, lengths)
 
         model.start = start  # type: ignore[method-assign]
-        found = dict(words.translate(model, texts, searcher(), budget))
+        found = dict(words.predict(model, texts, budget))
         assert [found[n].text for n in range(30)] == texts
         assert all(rows * width <= budget or rows == 1 for rows, width in shapes)
         assert sum(rows for rows, _ in shapes) == 30
@@ -489,7 +483,7 @@ def test_an_evaluation_has_scores_loss_and_alignment_error() -> None:
     model = tiny(words)
     gold = [Pair("the cat", "le chat", 1, alignment=((0, 0), (1, 1))), *PAIRS]
     found = words.evaluate(model, gold, beam=2, quarters=True)
-    outputs = dict(words.translate(model, [pair.source for pair in gold], searcher(2)))
+    outputs = dict(words.predict(model, [pair.source for pair in gold], beam=2))
     scored = sacrebleu.corpus_bleu(
         [outputs[n].text for n in range(5)], [[pair.target for pair in gold]]
     )

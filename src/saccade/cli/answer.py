@@ -39,14 +39,13 @@ def answer(
     """
     from ..data import corpora
     from ..data.image_decoding import read_image
-    from ..tasks.open_questions import ANSWERING
 
     if (image is None) == (input_file is None):
         wrong = "no image was given" if image is None else "both an image and --input were given"
         raise SaccadeError(f"{wrong}; give an image and a question, or --input FILE")
     system = load(model, device)
     # a mistake is reported before anything else
-    system.require(ANSWERING, "answer a question about a picture")
+    system.require("answer")
     if image is None:
         where = str(input_file)  # its images are beside it, wherever those of the training data are
         asked = [

@@ -12,7 +12,6 @@ from .shared import keep_given, load, note_cut, print_json, write
 
 if TYPE_CHECKING:
     from ..data.image_examples import Picture
-    from ..decoding import MakeSearch
     from ..system.system import System
     from ..views.answers import Caption
 
@@ -51,26 +50,31 @@ def caption(
         saccade caption runs/mine --input shapes:test --json
     """
     from .. import api
-    from ..tasks.captioning import Captioning
 
     sample = keep_given(temperature=temperature, top_k=top_k, top_p=top_p)
     if beam > 1 and sample:
         raise SaccadeError(
             "a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p"
         )
-    search = api.searcher(beam, length_penalty, sample={**sample, "seed": seed} if sample else None)
+    options: dict[str, object] = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "max_length": max_length,
+    }
+    options |= {**sample, "seed": seed} if sample else {}
+    api.searcher(beam, length_penalty, sample={**sample, "seed": seed} if sample else None)
     system = load(model, device)
     # a mistake is reported before anything is read
-    system.require(Captioning, "describe a picture")
+    system.require("caption")
     pictures, alone = find_pictures(system, image, data, "describe")
-    print_captions(system, pictures, alone, search, max_length, json_)
+    print_captions(system, pictures, alone, options, json_)
 
 
 def find_pictures(
     system: "System", image: str | None, data: str | None, verb: str
 ) -> tuple[list["Picture"], bool]:
     """What to work on: one image, those of a folder, or those of data; and whether it is one image by itself."""
-    from ..system.image_predictions import pictures_of
+    from ..tasks.image_batches import pictures_of
 
     if image is not None and data is not None:
         raise SaccadeError("both an image and --input were given; give one of them")
@@ -85,8 +89,7 @@ def print_captions(
     system: "System",
     pictures: Sequence["Picture"],
     alone: bool,
-    search: "MakeSearch",
-    max_length: int | None,
+    options: dict[str, object],
     json_: bool,
 ) -> None:
     """Captions on stdout in the order of the pictures, with a bar on stderr; what could not be read is reported at the end."""
@@ -98,9 +101,7 @@ def print_captions(
     progress.disable |= len(pictures) == 1  # nothing to wait for
 
     def work(images: Sequence["Picture"], wrong: dict[int, str]) -> list["Caption"]:
-        found = list(
-            system.captions(decode_each(images, system.task.image_size, wrong), search, max_length)
-        )
+        found = system.predict(decode_each(images, system.task.image_size, wrong), **options)
         progress.stop()  # a bar and outputs would be mixed in a terminal
         return found
 

@@ -44,12 +44,10 @@ def classify(
         saccade classify runs/shapes-vit photos/ --json
     """
     from .. import api
-    from ..tasks.classification import Classification
-    from ..tasks.image_classification import ImageClassification
 
     check_drawable(out_file)
     system = load(model, device)
-    if isinstance(system.task, ImageClassification):
+    if "classify" in system.task.verbs and "image" in system.task.fields:
         asked = next(
             (
                 name
@@ -64,7 +62,7 @@ def classify(
             )
         classify_images(system, text, input_file, json_)
         return
-    system.require(Classification, "label a text")  # a mistake is reported before anything else
+    system.require("classify")  # a mistake is reported before anything else
     shown = text is not None or (
         input_file is None and sys.stdin is not None and sys.stdin.isatty()
     )

@@ -25,7 +25,7 @@ def consolidate(
     Examples:
         saccade consolidate runs/large --out models/large
     """
-    from ..system.system import read_config
+    from ..system.model_folder import read_config
     from ..training.checkpoints import convert
 
     convert(run, out_folder)

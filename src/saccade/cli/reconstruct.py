@@ -70,6 +70,8 @@ def classify_images(
     system: "System", path: str | None, input_file: str | None, json_: bool
 ) -> None:
     """The label of each image of a file or a folder; paths may also come from a file or stdin, one per line."""
+    from ..data.image_examples import decode_each
+
     count = unread = 0
     missing = False
 
@@ -93,7 +95,7 @@ def classify_images(
         images, absent = find_images(lines)
         unread += answer_images(
             images,
-            lambda found, wrong: system.task.classify(system.model, found, wrong),
+            lambda found, wrong: system.predict(decode_each(found, system.task.image_size, wrong)),
             tell,
             json_,
         )
@@ -129,12 +131,12 @@ def reconstruct(
         saccade reconstruct runs/shapes-denoising photos/ --noise 0
         saccade reconstruct runs/senses-autoencoder "the dog did not cross the street because it was too tired"
     """
-    from ..tasks.autoencoding import Autoencoding
-    from ..tasks.text_autoencoding import TextAutoencoding
+    from ..data.image_examples import decode_each
 
     check_picture(out_file)
     system = load(model, device)
-    if isinstance(system.task, TextAutoencoding):
+    system.require("reconstruct")
+    if "text" in system.task.fields:
         if out_file is not None or noise is not None:
             raise SaccadeError(
                 "--out and --noise are for pictures, and this model reads texts; leave them out"
@@ -144,7 +146,6 @@ def reconstruct(
             made_again.text
         )
         return
-    task = system.require(Autoencoding, "make pictures")
     images, _ = find_images([given])
     made = list[Any]()
 
@@ -157,7 +158,9 @@ def reconstruct(
 
     unread = answer_images(
         images,
-        lambda found, wrong: task.reconstruct(system.model, found, wrong, noise),
+        lambda found, wrong: system.predict(
+            decode_each(found, system.task.image_size, wrong), noise=noise
+        ),
         tell,
         json_,
     )

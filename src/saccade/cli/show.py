@@ -108,7 +108,7 @@ def show_with(
     """What a model of texts or of pictures looks at; a question is only for a model that answers them, which generates no target."""
     from .. import api
 
-    asks = system.recipe.task in ("questions", "open-questions")
+    asks = "question" in system.task.fields
     if question is not None and not asks:
         raise SaccadeError(
             f"a model of {system.recipe.task} answers no questions; leave the second text out"

@@ -45,7 +45,6 @@ def tag(
     from ..data.conllu import Sentence, each_sentence, tag_conllu
     from ..data.lines import bare_suffix, open_text, strict
     from ..data.treebank_words import SPLITS
-    from ..tasks.tagging import Tagging
 
     is_text = file == "-" or bare_suffix(Path(file)) == ".txt"
     if split is not None and (split not in SPLITS or not is_text):
@@ -53,7 +52,7 @@ def tag(
             f"--split is '{split}'; write space or words, for a .txt file or stdin (other files have their own words)"
         )
     system = load(model, device)
-    task, column = system.require(Tagging, "tag words"), system.recipe.data.column
+    task, column = system.require("tag"), system.recipe.data.column
     if is_text:
         lines = stdin_lines("tag") if file == "-" else open_text(file)
         found: Iterator[Sentence] = (

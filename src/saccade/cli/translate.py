@@ -123,7 +123,7 @@ def translate(
     make_search = how.make_search()  # a mistake is reported before anything is read
     check_parts(on, out_file, input_file, with_steps or given is not None)
     system = load(model, device, others, precision)
-    system.check_translatable([])
+    system.require("translate")
 
     if on == "ray" or out_file is not None:
         assert input_file is not None
@@ -156,7 +156,7 @@ def translate_each(
 
     def answer(lines: list[str], first: int) -> None:
         nonlocal cut, count
-        system.check_translatable(lines, first)
+        system.task.inputs(lines, first)
         if unknown is not None:
             unknown.note(lines)
         if show is not None:

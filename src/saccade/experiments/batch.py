@@ -17,7 +17,9 @@ from ..data.pairs import Pair, format_pharaoh
 from ..decoding import MakeSearch
 from ..errors import SaccadeError
 from ..files import LOCK, MANIFEST, held, sha256, write_atomically
-from ..system.system import System, model_folder
+from ..system.model_folder import model_folder
+from ..system.system import System
+from ..tasks.search_options import make_search
 from ..tasks.text_scores import with_copies
 from ..training.signals import Stopped, stop_on_signals
 from .ray_runner import cluster
@@ -38,16 +40,18 @@ class How:
     others: tuple[str, ...] = ()
     device: str = "auto"
     precision: str = "float32"
-    search: tuple[tuple[str, Any], ...] = ()  # the arguments of `searcher`
+    search: tuple[tuple[str, Any], ...] = ()  # options of the prediction
     max_length: int | None = None
     align: bool = False
     json: bool = False
 
-    def make_search(self) -> MakeSearch:
+    def options(self) -> dict[str, Any]:
         given = dict(self.search)
-        return api.searcher(
-            **{**given, "sample": dict(given["sample"]) if given.get("sample") else None}
-        )
+        sample = dict(given["sample"]) if given.get("sample") else None
+        return {**given, "sample": sample, "max_length": self.max_length}
+
+    def make_search(self) -> MakeSearch:
+        return make_search(self.options())
 
 
 def translate_lines(
@@ -55,7 +59,7 @@ def translate_lines(
 ) -> Done:
     """What is printed for each text."""
     found = {}
-    for n, one in system.translations(lines, how.make_search(), how.max_length):
+    for n, one in system.predictions(lines, **how.options()):
         found[n] = one
         tick(1)
     pairs = [Pair(line, found[n].text) for n, line in enumerate(lines)]

@@ -21,7 +21,9 @@ from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..recipe import LIMITS
 from ..settings import AUTO, resolve
-from ..system.system import System, load, prepared, read_config
+from ..system.build import load, prepared
+from ..system.model_folder import read_config
+from ..system.system import System
 from ..training.checkpoints import Progress, RunFolder
 from ..training.cost import summary
 from ..training.logs import format_metric

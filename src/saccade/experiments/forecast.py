@@ -12,7 +12,7 @@ from ..config import recipes
 from ..models.builder import Builder
 from ..models.protocols import CausalLM, Encoder, Seq2Seq
 from ..settings import fixed
-from ..system.system import prepared
+from ..system.build import prepared
 from ..training.cost import Cost, measure, median_batch
 from ..training.distributed import Ranks
 from ..training.flops import counter

@@ -21,7 +21,9 @@ from .. import api
 from ..config import recipes
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
-from ..system.system import System, build, model_folder, prepared
+from ..system.build import build, prepared
+from ..system.model_folder import model_folder
+from ..system.system import System
 from ..training.checkpoints import Progress
 from ..training.cost import Cost, summary
 from ..training.logs import read_rows

@@ -65,7 +65,8 @@ class Libre:
         served = self.choose(asked.source, asked.target)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         how = Translate(asked.q, beam=min(asked.alternatives + 1, self.service.limits.beam))
-        found = await self.service.translations(request, served, texts, how)
+        given = [(text,) for text in texts]
+        found = await self.service.found(request, served, "translate", how, given)
         made: dict[str, Any] = {"translatedText": [one.text for one in found]}
         if asked.alternatives:
             made["alternatives"] = [one.alternatives[: asked.alternatives] for one in found]

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import SaccadeError, did_you_mean
-from ..tasks.language import LanguageModelling
-from ..tasks.translation import Translation
 from ..views.document import Document, Site
 from ..views.selection import best_site
 from .messages import Look
@@ -80,7 +78,7 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
     """What a model looked at, as the document of a view. Of a long text one attention at a time is computed: the one that was asked for, or
     the one that singles out the most words at its beginning."""
     looks, limits, show = served.looks, served.limits, served.system.look
-    tokens = count_tokens(served.task, given)
+    tokens = served.task.count_tokens(given[0], *(one or "" for one in given[1:]))
     if tokens <= LONG:
         whole = looks.find((served, given), lambda: show(*given))
         names = [site.name for site in whole.sites]
@@ -111,18 +109,6 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
     text, target = (*given, None)[:2]
     whole = looks.find((served, given, name), lambda: show(text, target, only=name))
     return view(whole, whole[name], names, look, limits)
-
-
-def count_tokens(task: Any, given: tuple[Any, ...]) -> int:
-    """Of the longest text."""
-    first, *more = given
-    if isinstance(task, Translation):
-        return 1 + max(
-            len(task.source.encode_ids([first])[0]), len(task.target.encode_ids([more[0] or ""])[0])
-        )
-    text = first if isinstance(first, str) else (more[0] if more else None) or ""
-    count = len(task.reads.encode_ids([text])[0]) if text else 0
-    return min(count, task.how.block) if isinstance(task, LanguageModelling) else count
 
 
 def view(

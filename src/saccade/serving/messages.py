@@ -1,8 +1,10 @@
 """What may be asked for: one dataclass per route, from which requests are checked and /openapi.json is made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from typing import Any
 
+from ..tasks.search_options import Option
+from ..tasks.task import table
 from ..teaching.explain.worked_attention import MOST_TOKENS
 from .schema import given
 
@@ -254,3 +256,60 @@ class Completion:
     frequency_penalty: float | None = given("0", 0, least=0, most=0)
     presence_penalty: float | None = given("0", 0, least=0, most=0)
     user: str | None = given("ignored: nothing is kept about users", None, most=1000)
+
+
+OWN: dict[str, type] = {
+    "translate": Translate, "tag": Tag, "classify": Classify, "generate": Generate, "caption": Describe, "answer": Answer,
+}  # fmt: skip
+# The service's limit of an option that makes work.
+LIMITED = {"beam": "beam", "max_length": "tokens"}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A route of our own: what it is asked, and the fields of an answer, with those that every answer has."""
+
+    kind: type
+    answers: tuple[str, ...] = ()
+    always: tuple[str, ...] = ()
+
+    @property
+    def reads_images(self) -> bool:
+        return any(one.name == "image" for one in fields(self.kind))
+
+
+def message(verb: str, options: dict[str, Option]) -> type:
+    """What a route is asked: the message that is written here, or a text; and the further options of its tasks."""
+    base = OWN.get(verb, Tag)
+    known = {"sample", *(one.name for one in fields(base))}
+    more = []
+    for name, one in options.items():
+        if name not in known:
+            about = given(one.text, None, least=one.least, most=LIMITED.get(name, one.most))
+            more.append((name, one.kind | None, about))
+    made = make_dataclass(verb.title(), more, bases=(base,), frozen=True)
+    made.__doc__ = base.__doc__ if verb in OWN else f"{verb.title()} texts."
+    return made if more or verb not in OWN else base
+
+
+def verbs() -> dict[str, Verb]:
+    """The routes of all tasks, and that of attention."""
+    names = dict.fromkeys([*OWN, *(verb for one in table for verb in one.make.routes)])
+    found = {}
+    for verb in names:
+        tasks = [one.make for one in table if verb in one.make.routes]
+        options = {name: one for task in tasks for name, one in task.predict_options.items()}
+        answers = dict.fromkeys(name for task in tasks for name in task.answers)
+        always = tuple(name for name in answers if all(name in task.answers for task in tasks))
+        found[verb] = Verb(message(verb, options), tuple(answers), always)
+    return {**found, "look": Verb(LookAt)}
+
+
+def options_of(asked: Any) -> dict[str, Any]:
+    """The options of a prediction that a request gave."""
+    about = ("text", "image", "question", "model", "look")
+    found = {one.name: getattr(asked, one.name) for one in fields(asked) if one.name not in about}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+VERBS = verbs()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..version import __version__
-from .messages import Completion, Detect, LibreTranslate, WorkOut
+from .messages import VERBS, Completion, Detect, LibreTranslate, WorkOut
 from .schema import example, schema
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ OUTPUT = {
     "finished": TRUTH,
     "alternatives": listing(TEXT),
 }
-RESULTS: dict[str, dict[str, Any]] = {
-    "translate": OUTPUT, "tag": {"words": listing(TEXT), "tags": listing(TEXT)}, "classify": {"label": TEXT, "probabilities": CHANCES},
-    "generate": {"text": TEXT, "tokens": WHOLE, "finished": TRUTH}, "caption": OUTPUT, "answer": {"answer": TEXT, "probabilities": CHANCES},
-    "look": {},
+# The fields of answers; of any other nothing is promised.
+FIELDS: dict[str, Any] = {
+    **OUTPUT, "words": listing(TEXT), "tags": listing(TEXT), "label": TEXT, "labels": listing(TEXT), "probabilities": CHANCES,
+    "answer": TEXT, "tokens": WHOLE, "value": NUMBER,
 }  # fmt: skip
 CHOICE = shape({"index": WHOLE, "text": TEXT, "finish_reason": {"type": ["string", "null"]}})
 USAGE = shape({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
@@ -98,17 +98,17 @@ TRANSLATED = {
 
 
 def document(service: Service) -> dict[str, Any]:
-    from .service import VERBS
-
     limits, models = service.limits, service.shelf.models.values()
     paths: dict[str, Any] = {}
     for verb, about in VERBS.items():
         names = [one.name for one in models if one.can(verb)]
         if names:
-            result = listing(shape(RESULTS[verb], look=LOOK))
+            fields = {name: FIELDS.get(name, {}) for name in about.answers}
+            always = {name: fields.pop(name) for name in about.always}
+            result = listing(shape(always, **fields, look=LOOK))
             answer = shape({"model": TEXT, "results": result})
             asked, forms = schema(about.kind, limits, {"model": names}), ["application/json"]
-            forms += ["multipart/form-data"] if about.image else []
+            forms += ["multipart/form-data"] if about.reads_images else []
             paths[f"/v1/{verb}"] = post(verb, about.kind, asked, answer, forms, verb == "generate")
     able = {verb for one in models for verb in one.does}
     if "generate" in able:
@@ -169,8 +169,6 @@ def document(service: Service) -> dict[str, Any]:
 
 def add_links(paths: dict[str, Any], models: Iterable[Served]) -> None:
     """What can be asked next with an answer: a model of the list for its task, and where it looked for a translation."""
-    from .service import VERBS
-
     chosen: dict[str, Any] = {}
     for n, one in enumerate(models):
         for verb in one.does:

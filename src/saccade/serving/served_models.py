@@ -14,31 +14,19 @@ from .. import api
 from ..core import sites
 from ..data.image_decoding import read_image
 from ..data.image_examples import Kept, Picture
-from ..data.pairs import Pair
-from ..decoding import MakeSearch, why_plain
+from ..decoding import why_plain
 from ..errors import SaccadeError, did_you_mean, with_article
 from ..files import MANIFEST
-from ..system.image_predictions import one_search, sampling
-from ..system.predictions import sentence_of
-from ..system.system import System, model_folder
-from ..tasks.captioning import Captioning
-from ..tasks.classification import Classification
-from ..tasks.image_classification import ImageClassification
-from ..tasks.language import LanguageModelling
-from ..tasks.open_questions import ANSWERING
-from ..tasks.tagging import Tagging
-from ..tasks.translation import Numbered, Translation
+from ..system.model_folder import model_folder
+from ..system.system import System
+from ..tasks.search_options import SAMPLING, make_search, sampling
 from .continuous_batching import Flow, Output
 from .kept_looks import Looks, looked
-from .messages import Completion, Generate, Look, Translate
+from .messages import Completion, Generate, Look
 from .schema import Refused
 from .service_settings import Limits, Settings
 from .worker import Job
 
-DOES: dict[str, tuple[type, ...]] = {
-    "translate": (Translation,), "tag": (Tagging,), "classify": (Classification, ImageClassification),
-    "generate": (LanguageModelling,), "caption": (Captioning,), "answer": ANSWERING,
-}  # fmt: skip
 # the name of a model that is named by its languages
 PAIR = re.compile(r"([a-z]{2,3})[-_]([a-z]{2,3})")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -62,7 +50,7 @@ class Sent(Picture):
 class Speller:
     """The text of tokens, one piece for each as it comes and one at the end."""
 
-    def __init__(self, task: LanguageModelling, prompt: str) -> None:
+    def __init__(self, task: Any, prompt: str) -> None:
         self.waiting: deque[int] = deque()
         self.pieces = task.spell(prompt, self.tokens())
 
@@ -92,19 +80,14 @@ class Served:
         self.name, self.system, self.task, self.limits = name, system, system.task, limits
         self.looks, self.created = looks or Looks(), created  # seconds since 1970
         self.model = system.model.eval()
-        causal = not isinstance(self.task, LanguageModelling) or self.task.how.objective == "causal"
-        self.does = [
-            verb for verb, kinds in DOES.items() if isinstance(self.task, kinds) and causal
-        ]
+        self.does = list(self.task.routes)
         if not self.does:
             raise SaccadeError(
                 f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out"
             )
-        self.fast = (
-            isinstance(self.task, Translation | LanguageModelling) and why_plain(self.model) is None
-        )
+        self.fast = self.task.by_token and why_plain(self.model) is None
         self.flows: dict[int, Flow] = {}
-        self.sees = hasattr(self.task, "image_size")
+        self.sees = "image" in self.task.fields
         named = PAIR.fullmatch(name)
         self.languages = (named[1], named[2]) if named else ("source", "target")
 
@@ -139,48 +122,46 @@ class Served:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts to translate, each with its end."""
-        return [[*ids, self.task.source.eos] for ids in self.task.source.encode_ids(list(texts))]
+        found: list[list[int]] = self.task.source_ids(texts)
+        return found
 
-    def translate(self, text: str, ids: list[int], asked: Translate) -> Job:
-        task, words = self.task, self.task.target
-        sample = sampling(
-            None, {name: getattr(asked, name) for name in ("temperature", "top_k", "top_p", "seed")}
-        )
-        search = one_search(asked.beam, sample, asked.length_penalty)
-        limit = min(asked.max_length or task.lengths.limit(len(ids)), self.limits.tokens)
-        if self.fast and text.strip():
-            never = tuple({words.pad, words.bos} - {words.eos})
-            output = Output(ids, search(words.bos, words.eos, never), limit)
-            made = Job(self.flow(asked.beam, never, task.source.pad), output)
-            made.finish = lambda found: next(
-                task.spell(self.model, [Numbered(ids, found[0].tokens, Pair(text, ""), 0)], [found])
-            )
-            output.is_wanted = lambda: not made.cancelled
-            return made
-        most = asked.max_length or (limit if limit == self.limits.tokens else None)
-        # who samples draws for itself
-        alike = object() if sample else (asked.beam, asked.length_penalty, most)
-        return self.job(
-            "translate", text, lambda texts: self.translate_all(texts, search, most), alike
-        )
-
-    def translate_all(
-        self, texts: Sequence[str], search: MakeSearch, most: int | None
-    ) -> list[Any]:
-        found = dict(self.system.translations(list(texts), search, most))
-        return [found[n] for n in range(len(texts))]
-
-    def generate(
-        self, asked: Generate | Completion, prompt: str, limit: int, top_k: int | None = None
+    def predict(
+        self, verb: str, item: Any, options: dict[str, Any], ids: list[int] | None = None
     ) -> Job:
-        task: LanguageModelling = self.task
-        how = {
-            "temperature": asked.temperature,
-            "top_k": top_k,
-            "top_p": asked.top_p,
-            "seed": asked.seed,
-        }
-        sample, streams = sampling(None, how) or {}, bool(asked.stream)
+        """A prediction with the options of the task; where its tokens are there, it may enter a flow."""
+        task, most = self.task, options.get("max_length")
+        if hasattr(task, "lengths"):
+            limit = min(most or task.lengths.limit(len(ids or [0])), self.limits.tokens)
+            if self.fast and ids is not None and item.strip():
+                return self.flowing(item, ids, options, limit)
+            options = {
+                **options,
+                "max_length": most or (limit if limit == self.limits.tokens else None),
+            }
+        # who samples draws for itself
+        alike = object() if any(name in options for name in SAMPLING) else tuple(options.items())
+        options = options | task.without_view
+        return self.job(verb, item, lambda some: self.predict_all(some, options), alike)
+
+    def predict_all(self, items: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        found = dict(self.task.predict(self.model, items, **options))
+        return [found[n] for n in range(len(items))]
+
+    def flowing(self, text: str, ids: list[int], options: dict[str, Any], limit: int) -> Job:
+        """A text whose output flows beside others, token by token."""
+        task, words = self.task, self.task.target
+        search = make_search(options)(words.bos, words.eos, task.never)
+        flow = self.flow(options.get("beam", 1), task.never, task.source.pad)
+        output = Output(ids, search, limit)
+        made = Job(flow, output)
+        made.finish = lambda found: task.finish(self.model, text, ids, found, **options)
+        output.is_wanted = lambda: not made.cancelled
+        return made
+
+    def generate(self, asked: Generate | Completion, prompt: str, limit: int) -> Job:
+        names = ("temperature", "top_k", "top_p", "seed")
+        sample = sampling(None, {name: getattr(asked, name, None) for name in names}) or {}
+        task, streams = self.task, bool(asked.stream)
         if not self.fast:
             made = Job(pieces=task.generate(self.model, prompt, limit, sample), streams=streams)
             made.finish = lambda _: made.spoken
@@ -196,35 +177,6 @@ class Served:
         made.finish, output.hear = finish, lambda token: made.say(speller.add(token))
         output.is_wanted = lambda: not made.cancelled
         return made
-
-    def tag(self, text: str) -> Job:
-        task = self.task
-        return self.job(
-            "tag",
-            text,
-            lambda some: task.tag(
-                self.model, [sentence_of(list(task.words(one)), 1) for one in some]
-            ),
-        )
-
-    def classify(self, item: str | Picture) -> Job:
-        if isinstance(item, str) != isinstance(self.task, Classification):
-            wanted = "a text" if isinstance(self.task, Classification) else "an image"
-            raise Refused(422, f"the model '{self.name}' labels {wanted}; send that instead")
-        return self.job("classify", item, lambda some: self.task.classify(self.model, some))
-
-    def caption(self, picture: Picture, beam: int, most: int | None) -> Job:
-        search, most = (
-            one_search(beam, None),
-            min(most or self.task.lengths.limit(1), self.limits.tokens),
-        )
-        run = lambda some: list(self.task.describe(self.model, some, search, most, look=False))
-        return self.job("caption", picture, run, beam, most)
-
-    def answer(self, picture: Picture, question: str) -> Job:
-        return self.job(
-            "answer", (picture, question), lambda some: self.task.answer(self.model, some)
-        )
 
     def look(self, look: Look, *given: Any) -> Job:
         """What the model looked at, as the document of a view."""

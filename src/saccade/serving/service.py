@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,11 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import SaccadeError
-from ..tasks.captioning import Captioning
-from ..tasks.open_questions import ANSWERING
-from ..tasks.translation import Translation
 from .bodies import Intake, decode_image, trim_memory
-from .messages import Answer, Classify, Describe, Generate, Look, LookAt, Tag, Translate
+from .messages import VERBS, Generate, Look, LookAt, options_of
 from .replies import answer_error, event, reply
 from .schema import Refused
 from .served_models import Served, Shelf
@@ -31,22 +29,6 @@ from .worker import Job, Worker
 log = logging.getLogger("saccade.serving")
 EVENTS = "text/event-stream"
 MANY_CHARACTERS = 10_000  # of texts that are encoded outside the event loop
-OUTPUT = ("text", "log_prob", "finished", "alternatives")  # what is answered of a generated text
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A route of our own: what it is asked and whether an image may come with it."""
-
-    kind: type
-    image: bool = False
-
-
-VERBS = {
-    "translate": Verb(Translate), "tag": Verb(Tag), "classify": Verb(Classify, True),
-    "generate": Verb(Generate), "caption": Verb(Describe, True), "answer": Verb(Answer, True),
-    "look": Verb(LookAt, True),
-}  # fmt: skip
 
 
 class Service:
@@ -139,13 +121,15 @@ class Service:
     def endpoint(self, verb: str) -> Any:
         async def answer(request: Request) -> Response:
             self.shelf.choose(verb, None)  # where no model can do it, no body is read
-            sees = VERBS[verb].image and any(
+            sees = VERBS[verb].reads_images and any(
                 one.can(verb) and one.sees for one in self.shelf.models.values()
             )
             most = self.limits.image_body if sees else self.limits.body
             asked: Any = await self.intake.message(request, VERBS[verb].kind, most)
             served = self.shelf.choose(verb, asked.model)
-            found: Response = await getattr(self, verb)(request, served, asked)
+            own: dict[str, Any] = {"look": self.look, "generate": self.generate}
+            respond = own.get(verb) or partial(self.predict, verb)
+            found: Response = await respond(request, served, asked)
             return found
 
         return answer
@@ -177,53 +161,45 @@ class Service:
             for job in jobs:
                 job.cancel()
 
-    async def translations(
-        self, request: Request, served: Served, texts: list[str], asked: Translate
+    async def found(
+        self, request: Request, served: Served, verb: str, asked: Any, given: list[tuple[Any, ...]]
     ) -> list[Any]:
-        encoded = (
-            await self.intake.run(served.encode, texts)
-            if sum(map(len, texts)) > MANY_CHARACTERS
-            else served.encode(texts)
-        )
+        """The answers to several inputs, each the values of the task's fields."""
+        task, ids = served.task, list[Any]([None] * len(given))
+        options = options_of(asked)
+        task.check_predict(options)
+        if task.by_token:
+            texts = [text for [text] in given]
+            many = sum(map(len, texts)) > MANY_CHARACTERS
+            ids = await self.intake.run(served.encode, texts) if many else served.encode(texts)
         return await self.wait(
             request,
-            [served.translate(text, ids, asked) for text, ids in zip(texts, encoded, strict=True)],
+            [
+                served.predict(verb, task.input_from(*values), options, tokens)
+                for values, tokens in zip(given, ids, strict=True)
+            ],
         )
 
-    async def translate(self, request: Request, served: Served, asked: Translate) -> Response:
-        texts = listed(asked.text, asked.look)
-        found = await self.translations(request, served, texts, asked)
-        results = [one.to_dict(*OUTPUT) for one in found]
-        return await self.with_look(request, served, asked, results, texts[0], found[0].text)
+    async def predict(self, verb: str, request: Request, served: Served, asked: Any) -> Response:
+        given = await self.inputs(served, asked)
+        found = await self.found(request, served, verb, asked, given)
+        results = [one.to_dict(*served.task.answers) for one in found]
+        target = [str(found[0])] if "target" in served.task.looks else []
+        return await self.with_look(request, served, asked, results, *given[0], *target)
 
-    async def tag(self, request: Request, served: Served, asked: Tag) -> Response:
-        texts = listed(asked.text, asked.look)
-        found = await self.wait(request, [served.tag(text) for text in texts])
-        results = [one.to_dict("words", "tags") for one in found]
-        return await self.with_look(request, served, asked, results, texts[0])
-
-    async def classify(self, request: Request, served: Served, asked: Classify) -> Response:
-        if (asked.text is None) == (asked.image is None):
+    async def inputs(self, served: Served, asked: Any) -> list[tuple[Any, ...]]:
+        """What a request sent, as the fields of the task: several texts, or one image with what belongs to it."""
+        text, image = getattr(asked, "text", None), getattr(asked, "image", None)
+        if (text is None) == (image is None):
             raise Refused(422, "expected one of 'text' and 'image'; send what the model labels")
-        if asked.image is not None:
-            items: list[Any] = [await self.picture(served, asked.image)]
-        else:
-            items = listed(asked.text or "", asked.look)
-        found = await self.wait(request, [served.classify(item) for item in items])
-        results = [one.to_dict("label", "probabilities") for one in found]
-        return await self.with_look(request, served, asked, results, items[0])
-
-    async def caption(self, request: Request, served: Served, asked: Describe) -> Response:
-        image = await self.picture(served, asked.image)
-        [found] = await self.wait(request, [served.caption(image, asked.beam, asked.max_length)])
-        results = [found.to_dict(*OUTPUT)]
-        return await self.with_look(request, served, asked, results, image, found.text)
-
-    async def answer(self, request: Request, served: Served, asked: Answer) -> Response:
-        image = await self.picture(served, asked.image)
-        [found] = await self.wait(request, [served.answer(image, asked.question)])
-        results = [found.to_dict("answer", "probabilities")]
-        return await self.with_look(request, served, asked, results, image, asked.question)
+        if image is None:
+            texts = listed(text or "", asked.look)
+            if served.sees:
+                raise Refused(422, f"the model '{served.name}' labels an image; send that instead")
+            return [(one,) for one in texts]
+        picture = await self.picture(served, image)
+        more = (getattr(asked, name) for name in served.task.fields if name != "image")
+        return [(picture, *more)]
 
     async def picture(self, served: Served, image: str | bytes) -> Any:
         if not served.sees:
@@ -236,20 +212,14 @@ class Service:
 
     async def look(self, request: Request, served: Served, asked: LookAt) -> Response:
         image = await self.picture(served, asked.image) if asked.image is not None else None
-        reads, generates = served.sees, isinstance(served.task, Translation | Captioning)
-        needed = {
-            "image": reads,
-            "target": generates,
-            "text": not reads or isinstance(served.task, ANSWERING),
-        }
-        for name, is_needed in needed.items():
-            if (getattr(asked, name) is None) == is_needed:
+        looks = served.task.looks
+        for name in ("image", "target", "text"):
+            if (getattr(asked, name) is None) == (name in looks):
                 raise Refused(
                     422,
-                    f"the model '{served.name}' needs {'a' if is_needed else 'no'} field '{name}' to look; see /openapi.json",
+                    f"the model '{served.name}' needs {'a' if name in looks else 'no'} field '{name}' to look; see /openapi.json",
                 )
-        second = asked.target if generates else asked.text if reads else None
-        given = (asked.text if image is None else image, *([second] if second is not None else []))
+        given = [image if name == "image" else getattr(asked, name) for name in looks]
         return await self.with_look(
             request, served, replace(asked, look=asked.look or Look()), [{}], *given
         )
@@ -266,7 +236,7 @@ class Service:
     async def generate(self, request: Request, served: Served, asked: Generate) -> Response:
         if asked.stream and asked.look is not None:
             raise Refused(422, "'look' is not answered in a stream; leave out one of the two")
-        job = served.generate(asked, asked.prompt, asked.limit, asked.top_k)
+        job = served.generate(asked, asked.prompt, asked.limit)
         if asked.stream:
             return self.streamed(job, self.events(job, asked.limit))
         [pieces] = await self.wait(request, [job])

@@ -21,6 +21,7 @@ from ..tasks.task import Task
 from ..training.checkpoints import check_parameters, stored_sizes
 from ..training.parameters import model_tensors
 
+MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 # bytes of a model folder's JSON, and how many values it may hold
 LARGEST, MOST_VALUES = (16 * 2**20, 3_000_000)
 # of a model in a folder: how many times the numbers it stores it may register (tied matrices are made, then exchanged), how many more that

@@ -12,13 +12,15 @@ from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..files import write_atomically
 from ..results import environment
-from ..tasks.autoencoding import Autoencoding
 from ..training.cost import duration
 from ..training.logs import format_metric, read_rows
 from ..training.work import Work
 from ..views.document import Document
 from ..views.html_page import Section, report_page
-from .system import System, load, read_config, spread
+from .build import load
+from .model_folder import read_config
+from .recipe_data import spread
+from .system import System
 
 EVALUATIONS, LOOKS, LONGEST = 12, 2, 400  # of them in a page; characters in a cell
 ABOUT = "run.json"
@@ -147,6 +149,8 @@ def page(
     title: str = "",
 ) -> str:
     """The report as one HTML file that loads nothing."""
+    from ..views.figures import before_after, png
+
     names, watched = (
         [str(run.path) for run in runs],
         f"At the evaluation with the best dev {runs[0].recipe.training.watch}.",
@@ -177,17 +181,17 @@ def page(
         )
         sections += looks(systems[0], [row[0] for row in outputs[0]], show)
     made = [
-        (run, one)
+        (run, found)
         for run, one in zip(runs, systems, strict=False)
-        if examples and isinstance(one.task, Autoencoding)
+        if examples and (found := one.task.reconstructions(one.model, examples))
     ]
     sections += [
         Section(
             f"Before and after{f', {run.path}' * (len(runs) > 1)}",
             PSNR,
-            picture=redrawn(one, examples),
+            picture=png(before_after(found)),
         )
-        for run, one in made
+        for run, found in made
     ]
     sections.append(
         Section(
@@ -202,13 +206,6 @@ def page(
     for section in sections:
         section.table = section.table if section.table and len(section.table) > 1 else None
     return report_page(title or ", ".join(names), sections)
-
-
-def redrawn(system: System, examples: Sequence[Any]) -> bytes:
-    """The picture of some pictures before and after an autoencoder."""
-    from ..views.figures import before_after, png
-
-    return png(before_after(system.task.reconstruct(system.model, [one.image for one in examples])))
 
 
 def looks(system: System, texts: Sequence[str], show: Show) -> list[Section]:
@@ -262,11 +259,8 @@ def settings(runs: Sequence[Run]) -> list[list[str]]:
     each, head = [flat(run.recipe.to_dict()) for run in runs], [str(run.path) for run in runs]
     if len(runs) == 1:
         recipe = runs[0].recipe
-        objective = (
-            {"language": {"objective": recipe.language.objective}}
-            if recipe.task == "language-modelling"
-            else {}
-        )
+        objective = {"language": {"objective": recipe.language.objective}}
+        objective = {} if recipe.language.objective == "causal" else objective
         plain = recipes.recipe(
             {"task": recipe.task, "model": {"family": recipe.model["family"]}, **objective}
         )

@@ -1,58 +1,264 @@
-"""A system: a model with its recipe and its task, and what can be done with it; built fresh, or loaded from a model folder."""
+"""A system: a model with its recipe and its task, and what can be done with it."""
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from ..config import recipes
-from ..config.automatic import fit_to_data
 from ..config.recipes import Recipe
-from ..config.upgrade import VERSION, upgrade_parameter
-from ..data.bad_lines import Skipped, many
-from ..data.corpora import LABELED, inputs, overlap
-from ..data.findings import find_useless_labels
-from ..data.pretrained import efficientnet_lite0
-from ..data.vocabulary import Vocabulary
-from ..errors import SaccadeError
-from ..files import Writer, read_again, verified
-from ..layers.fast.int8 import to_int8
-from ..models import EfficientNetLite0
-from ..models.builder import memory_here
-from ..settings import resolve
-from ..tasks.task import Task, WrongExample, from_tokens
-from ..tasks.translation import Translation
-from ..training.checkpoints import load_model
-from ..training.logs import summary_writer
-from ..training.parameters import model_tensors
-from ..training.sharded import METADATA
-from ..training.transfer import take_over
-from ..training.work import Work
-from ..views.answers import Metrics
-from .model_folder import build_stored, model_folder, read_config, read_json
-from .predictions import Usable, example_of, items
+from ..config.upgrade import VERSION
+from ..data.conllu import Sentence
+from ..data.image_examples import Picture
+from ..data.pairs import Pair
+from ..errors import SaccadeError, with_article
+from ..files import Writer
+from ..tasks.task import WrongExample, device_of, items
+from ..views.answers import (
+    Aligned,
+    Answered,
+    Caption,
+    Generated,
+    Metrics,
+    Result,
+    Tagged,
+    Translated,
+)
+from ..views.document import Document
+from ..views.html_page import small_table
+from ..views.step_answers import Scored, Steps
+from .recipe_data import examples_of, source_of
 
-PRECISIONS = ("float32", "bf16", "int8")
-MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
-CALL = 'm.evaluate("test.tsv")'
-SAMPLES = 6  # dev examples that a report shows
+File = str | Path
+Image = File | Picture
+# What a model of another task cannot do, by the verb that was asked for.
+CANNOT = {
+    "classify": "label a text", "tag": "tag words", "generate": "continue a text", "align": "align words",
+    "steps": "translate", "score": "translate", "caption": "describe a picture", "answer": "answer a question about a picture",
+    "reconstruct": "make pictures", "encode": "squeeze its input into a vector", "from_latent": "decode a vector",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
-class System(Usable):
-    """A model with its recipe and its task: what a model folder contains."""
+class System:
+    """A model with its recipe and its task: what a model folder contains.
+
+    A text, a picture or a sentence by itself gives one answer; a list (or a folder of pictures) gives a list.
+    """
 
     recipe: Recipe
     model: nn.Module
     task: Any
     notes: tuple[str, ...] = ()  # what somebody who trains it should know
     folder: Path | None = None  # where it was loaded from
+
+    @property
+    def name(self) -> str:
+        return str(self.recipe.model["family"])
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.model)
+
+    def require(self, verb: str) -> Any:
+        """The task, if its models do this."""
+        if verb not in self.task.verbs:
+            wrong = f"{with_article(self.recipe.task)} model cannot {CANNOT.get(verb, verb)}; use"
+            usage = self.task.usage(self.recipe).format(model="MODEL")
+            raise SaccadeError(
+                f"{wrong} {self.task.call(self.recipe)}",
+                shell=f"{wrong} `saccade {usage}`",
+                code="wrong-task",
+            )
+        return self.task
+
+    # --- prediction
+
+    def predict(self, inputs: Any, **options: Any) -> Any:
+        """The answer of a model to one input, or the answers to several.
+
+        Args:
+            inputs: What the task reads: a text, a sentence, a picture or its file, a (picture, question) pair; or a list of these,
+                or a folder of pictures.
+            options: Those of the task, such as `beam=5`; see `m.task.predict_options`.
+
+        Returns:
+            An object of `saccade.views.answers`, or a list of them in the order of the inputs.
+        """
+        given, alone = self.task.inputs(inputs)
+        found = dict(self.predictions(given, **options))
+        return found[0] if alone else [found[n] for n in range(len(given))]
+
+    def predictions(self, inputs: Sequence[Any], **options: Any) -> Iterator[tuple[int, Any]]:
+        """Answers as they come, each with the number of its input; `inputs` are those that `m.task.inputs` gives."""
+        given = {name: value for name, value in options.items() if value is not None}
+        self.task.check_predict(given)
+        return (
+            (n, self.with_look(inputs[n], one))
+            for n, one in self.task.predict(self.model, inputs, **given)
+        )
+
+    def with_look(self, given: Any, answer: Any) -> Any:
+        """The answer, which can show what the model looked at for it."""
+        if isinstance(answer, Result) and self.task.looks:
+            object.__setattr__(
+                answer, "look", partial(self.look, *self.task.seen_with(given, answer))
+            )
+        return answer
+
+    @overload
+    def translate(
+        self, texts: str, beam: int = 1, length_penalty: float = 1.0, **how: Any
+    ) -> Translated: ...
+    @overload
+    def translate(
+        self, texts: Iterable[str], beam: int = 1, length_penalty: float = 1.0, **how: Any
+    ) -> list[Translated]: ...
+    def translate(
+        self, texts: Any, beam: int = 1, length_penalty: float = 1.0, sample: Any = None, **how: Any
+    ) -> Any:
+        """The translation of a text, or those of a list in its order: greedy, by a `beam`, or sampled (temperature, top_k, top_p, seed);
+        one of `max_length` tokens is cut there. `length_rule` (power, gnmt) and `coverage_penalty` rank a beam's outputs."""
+        self.require("translate")
+        return self.predict(texts, beam=beam, length_penalty=length_penalty, sample=sample, **how)
+
+    decode = translate  # its name in papers, and in older programs
+
+    def classify(self, texts: Any) -> Any:
+        """A text's label, the probability of each label, and how much each piece counted; or a list of these. For a model of pictures the
+        same of an image file, by its path; of a list of paths or a folder of images a list."""
+        self.require("classify")
+        return self.predict(texts)
+
+    @overload
+    def tag(self, sentences: str | Sentence) -> Tagged: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, sentences: Iterable[str | Sequence[str] | Sentence]) -> list[Tagged]: ...
+    def tag(self, sentences: Any) -> Any:
+        """A tag for each word of a sentence (words are what spaces separate), or of each sentence of a list; each may be a list of words."""
+        self.require("tag")
+        return self.predict(sentences)
+
+    @overload
+    def caption(self, pictures: Picture, beam: int = 1, **how: Any) -> Caption: ...
+    @overload
+    def caption(self, pictures: File, beam: int = 1, **how: Any) -> Caption | list[Caption]: ...
+    @overload
+    def caption(self, pictures: Iterable[Image], beam: int = 1, **how: Any) -> list[Caption]: ...
+    def caption(self, pictures: Any, beam: int = 1, **how: Any) -> Any:
+        """The caption of a picture (an image file, or one of a data set), or those of a list or a folder: greedy, by a `beam`, or sampled
+        (temperature, top_k, top_p, seed); one of `max_length` tokens is cut there. A beam's outputs are ranked by log-probability /
+        length^`length_penalty`."""
+        self.require("caption")
+        return self.predict(pictures, beam=beam, **how)
+
+    @overload
+    def answer(self, image: Image, question: str) -> Answered: ...  # type: ignore[overload-overlap]
+    @overload
+    def answer(self, image: Image, question: Iterable[str]) -> list[Answered]: ...
+    @overload
+    def answer(self, image: Iterable[tuple[Image, str]]) -> list[Answered]: ...
+    def answer(self, image: Any, question: Any = None) -> Any:
+        """The answer to a question about a picture, with the probability of each and where each word looked; a list for several questions
+        about it, or for pairs of pictures (or their files) and questions."""
+        task = self.require("answer")
+        if question is None:
+            return self.predict(items(image, "m.answer([(image, question), …])"))
+        if isinstance(question, str):
+            return self.predict((image, question))
+        return self.predict([(image, one) for one in items(question, task.method)])
+
+    def generate(
+        self, prompt: str = "", limit: int = 200, sample: Any = None, **how: Any
+    ) -> Generated:
+        """Continues a prompt by at most `limit` tokens, piece by piece; sampled by temperature, top_k, top_p and seed."""
+        task = self.require("generate")
+        if not isinstance(prompt, str):
+            raise SaccadeError(
+                f"expected one text to continue, got {type(prompt).__name__}; write {task.method}",
+                code="wrong-input",
+            )
+        found: Generated = self.predict(prompt, limit=limit, sample=sample, **how)
+        return found
+
+    def reconstruct(self, images: Any, noise: float | None = None) -> Any:
+        """What an autoencoder makes of an image file, beside the image itself; of a list of paths or a folder, a list. `noise` is added to
+        what is read: by default as much as in training. An autoencoder of texts: the text that it makes of a text as it is."""
+        self.require("reconstruct")
+        return self.predict(images, noise=noise)
+
+    def encode(self, given: Any) -> NDArray[np.float32]:
+        """The numbers into which an autoencoder squeezes a text or a picture: one vector, or of several a row each."""
+        task = self.require("encode")
+        inputs, alone = task.inputs(given)
+        found: torch.Tensor = task.encode(self.model, inputs)
+        return (found[0] if alone else found).numpy()
+
+    def from_latent(self, vectors: Any) -> list[Any]:
+        """What an autoencoder makes of vectors such as `encode` gives, a row each: texts, or pictures as arrays of bytes."""
+        task, wanted = self.require("from_latent"), self.recipe.autoencoding.latent
+        latent = torch.as_tensor(np.asarray(vectors), dtype=torch.float32)
+        if latent.dim() != 2 or latent.shape[1] != wanted:
+            raise SaccadeError(
+                f"the vectors have the shape {tuple(latent.shape)}; give rows of {wanted} numbers, as `encode` does",
+                code="wrong-latent",
+            )
+        found: list[Any] = task.from_latent(self.model, latent)
+        return found
+
+    # --- attention and decoding
+
+    @overload
+    def align(self, pairs: str, target: str) -> Aligned: ...
+    @overload
+    def align(self, pairs: Iterable[Pair | tuple[str, str]]) -> list[Aligned]: ...
+    def align(self, pairs: Any, target: str | None = None) -> Any:
+        """Where the model looks while it generates a given target: of a source and a target, or of each pair of a list."""
+        task, alone = self.require("align"), isinstance(pairs, str)
+        given = [(pairs, target)] if alone else items(pairs, "m.align(source, target)")
+        found = task.align(self.model, [task.example(one, n) for n, one in enumerate(given, 1)])
+        return found[0] if alone else found
+
+    def steps(self, text: str, beam: int = 1, candidates: int = 5, **how: Any) -> Steps:
+        """The translation of a text and what it was chosen from: at each step every beginning that the search had, with the likeliest
+        `candidates` to follow it. `search` instead of a beam: one of `searcher`'s."""
+        found: Steps = self.require("steps").steps(self.model, text, beam, candidates, **how)
+        return found
+
+    def score(self, source: str, target: str) -> Scored:
+        """How likely the model finds a given translation: p of each token after those before it, its rank, what the model would rather
+        have said, and the source word it looks at; the alignment too, where the model attends."""
+        found: Scored = self.require("score").score_target(self.model, source, target)
+        return found
+
+    @torch.no_grad()
+    def look(
+        self, text: Any, target: str | None = None, beam: int = 1, only: str | None = None
+    ) -> Document:
+        """What every attention of the model looked at while it read a text, or translated it (or generated a given target). For a model of
+        pictures the first is a picture or its file. Of a long text, the weights of `only` one attention, by its name, take less memory."""
+        seen: Document = self.task.attention(self.model, text, target, only=only, beam=beam)
+        sites = [site for site in seen.sites if only in (None, site.name)]
+        if not sites and only is not None:
+            raise SaccadeError(
+                f"no attention named '{only}'; leave the name out to see which there are",
+                code="unknown-attention",
+            )
+        if not sites:
+            raise SaccadeError(
+                f"the family {self.name} has no attention to show; train one that attends, such as {self.task.attending}",
+                code="no-attention",
+            )
+        return replace(seen, sites=sites, model=self.name)
+
+    # --- data and evaluation
 
     def read(self, where: str) -> list[Any]:
         """Examples as this system's recipe would read them; `train`, `dev` and `test` are its own."""
@@ -69,25 +275,24 @@ class System(Usable):
             source_of(self.recipe, where) if where == "test" else self.recipe.data.train
         )
 
-    def inputs(self, where: str) -> list[str]:
-        """The texts of data that this system can translate or label, without gold targets or labels; see `corpora.inputs`."""
+    def inputs(self, where: str) -> list[Any]:
+        """The inputs of data that this system can predict for, without gold targets or labels."""
         return list(self.each_input(where))
 
-    def each_input(self, where: str) -> Iterator[str]:
+    def each_input(self, where: str) -> Iterator[Any]:
         """The same, as they are read."""
-        return inputs(
-            self.task.data, where, self.recipe.data.swap, self.recipe.data.options_of(where)
-        )
+        found: Iterator[Any] = self.task.read_inputs(self.recipe, where)
+        return found
 
     def evaluate(self, examples: str | Path | Iterable[Any], **options: Any) -> Metrics:
         """The task's metrics on examples, or on data by its path or name (`test`); options are the task's own, such as `beam` or `stride`."""
         check_options(self.recipe, options)
         where = str(examples) if isinstance(examples, str | Path) else ""
-        given = (
-            self.read(where)
-            if where
-            else [example_of(self.task, one, n) for n, one in enumerate(items(examples, CALL), 1)]
-        )
+        if where:
+            given = self.read(where)
+        else:
+            plain = items(examples, 'm.evaluate("test.tsv")')
+            given = [self.task.example(one, n) for n, one in enumerate(plain, 1)]
         if not given:
             raise SaccadeError("there are no examples to evaluate on; give data with at least one")
         try:
@@ -95,6 +300,37 @@ class System(Usable):
             return Metrics(self.task.evaluate(self.model, given, **options, **known))
         except WrongExample as error:  # who read the file knows its name
             raise (SaccadeError(f"{where}, {error}") if where else error) from None
+
+    # --- facts
+
+    def unknown_words(self, texts: str | Sequence[str]) -> list[str]:
+        """The pieces of the texts that the model has never seen and reads as <unk>, each once, in order."""
+        words = self.task.reads
+        if words is None:  # it reads something else than text
+            return []
+        encoded = words.encode_batch([texts] if isinstance(texts, str) else list(texts))
+        pieces = (pair for one in encoded for pair in zip(one.ids, one.pieces, strict=True))
+        return list(dict.fromkeys(piece for id, piece in pieces if id == words.unk))
+
+    def facts(self) -> dict[str, str]:
+        """What a person wants to know first."""
+        sizes = {id(one): f"{len(one):,}" for one, _ in self.task.texts([]).values()}
+        count = sum(one.numel() for one in self.model.parameters())
+        found = {"task": self.recipe.task, "family": self.name, "parameters": f"{count:,}"}
+        if sizes:
+            found["vocabulary"] = " + ".join(sizes.values())
+        elif "image" in self.task.fields:
+            found["pictures"] = "{} × {}".format(*self.task.image_size)
+        return {**found, "folder": str(self.folder or "none, in memory")}
+
+    def __repr__(self) -> str:
+        facts = self.facts()
+        names = (name for name in ("vocabulary", "pictures", "folder") if name in facts)
+        shown = [f"{name} {facts[name]}" for name in names]
+        return f"System({', '.join([facts['task'], facts['family'], facts['parameters'] + ' parameters', *shown])})"
+
+    def _repr_html_(self) -> str:
+        return small_table([*self.facts().items(), ("use", self.task.call(self.recipe))])
 
 
 def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
@@ -114,200 +350,6 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
             known[name](value)
 
 
-def build(
-    recipe: Recipe | Mapping[str, Any],
-    train: Sequence[Any] | None = None,
-    learned_task: Task | None = None,
-) -> System:
-    """A fresh system: vocabularies made from the training examples (or those of a task that has learned them), parameters drawn by the
-    recipe's seed or taken by `start_from`."""
-    made = recipe if isinstance(recipe, Recipe) else recipes.recipe(recipe)
-    examples = examples_of(made, "train") if train is None else train
-    made, chosen = fit_to_data(made, examples)
-    first: Path | None = None
-    given: tuple[Vocabulary, ...] = ()
-    if made.start_from:
-        first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
-        try:
-            if made.kind.has_text:
-                given = vocabularies_of(read_json(first / "tokenizer.json"), made.kind)
-        except (KeyError, TypeError):
-            raise SaccadeError(
-                f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
-            ) from None
-    task = learned_task or made.kind.learn(made, examples, *given)
-    torch.manual_seed(made.seed)
-    model = task.build(recipes.Builder(made.model))
-    task.prepare(model, examples)
-    load_pretrained(model)
-    notes = (*chosen, *note_unknown(task, examples))
-    if first:
-        taken = start_from(model, made, first)
-        what = "parameters and the vocabulary" if given else "parameters"
-        notes = (
-            f"{taken} of {len(model_tensors(model))} {what} are those of {made.start_from}",
-            *notes,
-        )
-    return System(made, model.to(recipes.device(made.device)), task, notes)
-
-
-def usual_run(recipe_file: Path) -> Path:
-    """The run folder of a recipe, unless another is given."""
-    return Path("runs") / recipe_file.stem
-
-
-def starting_folder(start: str) -> Path:
-    """The model folder that `start_from` names, or that of the recipe's run."""
-    file = recipes.recipe_file(start)
-    run = Path(start) if file is None else usual_run(file)
-    if file is not None and not os.path.isdir(run):
-        what = f"start_from is the recipe {file.stem}, which has no run in {run}"
-        raise SaccadeError(f"{what}; train it first: saccade train {start}")
-    return model_folder(run)
-
-
-def load_pretrained(model: nn.Module) -> None:
-    """Gives the image encoders that begin with published weights these weights; a model folder has its own."""
-    for part in model.modules():
-        if isinstance(part, EfficientNetLite0) and part.pretrained:
-            part.load_pretrained(efficientnet_lite0(part.weights))
-
-
-def vocabularies_of(tokens: dict[str, Any], task: type[Task]) -> tuple[Vocabulary, ...]:
-    """What a first model reads; where it translates and the task does too, also what it generates."""
-    both = "target" in tokens and issubclass(task, Translation)
-    return from_tokens(tokens, "text", "joint", "source"), *(
-        (from_tokens(tokens, "target"),) if both else ()
-    )
-
-
-def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
-    """Takes over what another model has learned; returns how many parameters that are."""
-    try:
-        return len(take_over(model, first / "model.safetensors", upgrade_parameter))
-    except SaccadeError as error:
-        there, here = read_config(first / "config.json").model["family"], recipe.model["family"]
-        raise SaccadeError(
-            f"{error} (model.family is {there} there and {here} here)"
-            if there != here
-            else str(error)
-        ) from None
-
-
-def note_unknown(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
-    """Notes how much of the examples the vocabulary lacks, where that is more than a little."""
-    shares = {
-        side: vocabulary.unknown_share(lines)
-        for side, (vocabulary, lines) in task.texts(examples[:2000]).items()
-    }
-    sentence = (
-        "note: {:.0%} of the {} in the training data is not in the vocabulary and read as <unk>"
-    )
-    return tuple(sentence.format(share, side) for side, share in shares.items() if share > 0.02)
-
-
-def check_memory(model: nn.Module, device: torch.device) -> None:
-    """Parameters, gradients and the optimizer's two states must fit the device."""
-    need = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    there = memory_here()
-    if device.type == "cuda":
-        there = torch.cuda.get_device_properties(device).total_memory
-    if need > there:
-        what = f"training this model takes at least {need / 2**30:,.1f} GiB (parameters, gradients, optimizer)"
-        way = "choose smaller model.* sizes, or more processes with training.parallel=fsdp"
-        raise SaccadeError(f"{what}, and there are {there / 2**30:,.1f} GiB here; {way}")
-
-
-def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[Any], list[Any]]:
-    """The examples of data.train and data.dev, without bad lines unless the recipe is strict; without data.dev, data.train divided."""
-    task, count = recipe.kind, None if recipe.data.strict else skipped or Skipped()
-    train = task.read(recipe, source_of(recipe, "train"), count)
-    if recipe.data.dev:
-        return train, task.read(recipe, recipe.data.dev, count)
-    return task.divide(train, resolve(recipe.data.held_out, 0.0))
-
-
-def examples_of(recipe: Recipe, split: str) -> list[Any]:
-    """The examples of data.train or data.dev, as training uses them, or of data.test, where a bad line is an error."""
-    if split != "test" and recipe.data.train:
-        return train_and_dev(recipe)[split == "dev"]
-    return recipe.kind.read(recipe, source_of(recipe, split))
-
-
-def source_of(recipe: Recipe, split: str) -> str:
-    where: str = getattr(recipe.data, split)
-    if not where:
-        raise SaccadeError(
-            f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}"
-        )
-    return where
-
-
-def prepared(made: Recipe) -> tuple[System, Work]:
-    """An untrained system, and its work on the recipe's data."""
-    if made.training.tensorboard:
-        summary_writer()  # a missing package is reported before the data is read
-    skipped = Skipped()
-    train, dev = train_and_dev(made, skipped)
-    system = build(made, train)
-    check_memory(system.model, system.device)
-    # the recipe as it was fitted to the data
-    work: Work = system.task.work(system.recipe, train, dev, system.device)
-    work.counts, work.some = {"train": len(train), "dev": len(dev)}, spread(dev)
-    skipped.merge(getattr(work, "skipped", Skipped()))
-    return replace(
-        system,
-        notes=(
-            *note_data(system.task, made, train, dev, work, skipped),
-            *work.notes,
-            *system.notes,
-        ),
-    ), work
-
-
-def spread(examples: Sequence[Any]) -> Sequence[Any]:
-    """A few examples, from everywhere among them."""
-    return examples[:: max(1, len(examples) // SAMPLES)][:SAMPLES]
-
-
-def note_data(
-    task: Task,
-    recipe: Recipe,
-    train: Sequence[Any],
-    dev: Sequence[Any],
-    work: Work,
-    skipped: Skipped,
-) -> list[str]:
-    """What was read, held out and skipped, the sizes of the vocabularies, and what the dev examples share with those of training."""
-    thing, data = task.data.thing, recipe.data
-    each, judged = getattr(work, "examples", train), len(dev)
-    # a picture with several captions is one
-    used = len({id(getattr(one, "example", one)) for one in each})
-    own = (
-        f"in {data.dev}"
-        if data.dev
-        else f"held out of it ({resolve(data.held_out, judged / max(len(train) + judged, 1)):.3g})"
-    )
-    sizes = {id(vocabulary): len(vocabulary) for vocabulary, _ in task.texts([]).values()}
-    vocabulary = f"; vocabulary: {' and '.join(f'{size:,}' for size in sizes.values())} tokens{' (source and target)' * (len(sizes) > 1)}"
-    read = f"{many(used, thing)} to train on in {data.train}, {many(judged, thing)} {own} for dev"
-    labels = f"; labels: {len(task.labels)}" if hasattr(task, "labels") else ""
-    notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
-    shared = overlap(task.data, train, dev)
-    if task.data is LABELED:
-        tally = Counter(one.label for one in train if one.label is not None)
-        notes += [
-            f"warning: {finding.sentence}" for finding in find_useless_labels(tally, len(train))
-        ]
-    if shared:
-        what = f"{shared:,} of {many(judged, f'dev {thing}')} also {'occurs' if judged == 1 else 'occur'} in the training data"
-        level = "warning" if 10 * shared > judged else "note"
-        notes.append(
-            f"{level}: {what} (the same input), so dev metrics say less about new {'text' if sizes else thing + 's'}"
-        )
-    return notes
-
-
 def model_files(system: System) -> dict[str, Writer]:
     """The model folder's files besides the parameters."""
     text = (
@@ -319,42 +361,3 @@ def model_files(system: System) -> dict[str, Writer]:
         "config.json": lambda path: path.write_text(text, encoding="utf-8"),
         "tokenizer.json": lambda path: path.write_text(tokens, encoding="utf-8"),
     }
-
-
-def load(folder: str | Path, device: str = "auto", precision: str = "float32") -> System:
-    """The system in a model folder (or in the `best/`, else `last/`, of a run folder), checked against its manifest; to be used in 32 bits
-    (`float32`), 16 (`bf16`), or on a CPU with linear layers in 8 (`int8`)."""
-    if precision not in PRECISIONS:
-        raise SaccadeError(
-            f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them"
-        )
-    path = model_folder(Path(folder))
-    return read_again(path, lambda: load_folder(path, folder, device, precision))
-
-
-def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> System:
-    """The system in a model folder, which was asked for as `folder`."""
-    if os.path.exists(path / METADATA):
-        what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
-        raise SaccadeError(
-            f"{path} is {what}; make a model of it with `saccade consolidate {folder} --out FOLDER`"
-        )
-    verified(path, "model folder", MODEL_FILES)
-    recipe, task, model = build_stored(path)
-    load_model(model, path / "model.safetensors", upgrade_parameter)
-    notes = (
-        (f"note: {folder} has no best model yet; this is its last checkpoint",)
-        if path.name == "last" != Path(folder).name
-        else ()
-    )
-    model = model.to(
-        recipes.device("cpu" if (device, precision) == ("auto", "int8") else device)
-    ).eval()
-    model = (
-        to_int8(model)
-        if precision == "int8"
-        else model.bfloat16()
-        if precision == "bf16"
-        else model
-    )
-    return System(recipe, model, task, notes, folder=path)

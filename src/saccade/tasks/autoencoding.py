@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..models.protocols import ImageEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch, PixelBatch
 from ..views.answers import Reconstructed
+from ..views.document import Document
 from .image_batches import (
     IMAGES,
     PictureTask,
@@ -28,9 +29,11 @@ from .image_batches import (
     check_decoded,
     decoded,
     on_device,
+    pictured_of,
     size_of,
     sizes_from,
 )
+from .search_options import Option
 from .task import Each, device_of, table
 
 TOGETHER, NOT_ASKED = 256, -100
@@ -52,6 +55,9 @@ class Autoencoding(PictureTask):
     measures: ClassVar[dict[str, bool]] = {"loss": False, "psnr": True}
     command: ClassVar[str] = "reconstruct {model} picture.png --out before-after.png"
     method: ClassVar[str] = 'm.reconstruct("picture.png")'
+    verbs, looks = ("reconstruct", "encode", "from_latent"), ()
+    example = staticmethod(pictured_of)
+    predict_options: ClassVar[dict[str, Option]] = {"noise": Option(float, "noise to add", 0, 10)}
 
     def __init__(self, recipe: Recipe, image_size: Size) -> None:
         self.how, self.image_size = recipe.autoencoding, image_size
@@ -154,44 +160,30 @@ class Autoencoding(PictureTask):
         return Each([], sums)
 
     @torch.no_grad()
-    def reconstruct(
-        self,
-        model: nn.Module,
-        images: Sequence[Picture],
-        wrong: dict[int, str] | None = None,
-        noise: float | None = None,
-    ) -> list[Reconstructed]:
-        """Each picture, what was read of it, and what the model makes of that; `wrong` gets those that cannot be decoded, instead of an
-        error."""
-        strength = self.how.noise if noise is None else noise
-        if not 0 <= strength <= 10:
-            raise SaccadeError(
-                f"the noise is {strength:g}, expected 0 to 10 (pixels are 0 to 1); choose such a value"
-            )
-        found, device = list[Reconstructed](), device_of(model)
-        for n, one in enumerate(
-            self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
-        ):
-            if one.wrong and wrong is not None:
-                wrong[n] = one.wrong
-                continue
+    def predict(
+        self, model: nn.Module, images: Sequence[Picture], noise: float | None = None
+    ) -> Iterator[tuple[int, Reconstructed]]:
+        """Each picture, what was read of it, and what the model makes of that."""
+        strength, device = self.how.noise if noise is None else noise, device_of(model)
+        numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
+        for n, one in enumerate(numbers):
             check_decoded([one])
             clean = one.pixels.float() / 255
             read = clean + strength * self.noise_for(one.pixels)
             made = model.eval()(read.unsqueeze(0).to(device))[0].float().cpu()
             error = float((made - clean).square().mean())
             before, seen, after = (picture(each) for each in (clean, read, made))
-            found.append(
-                Reconstructed(
-                    images[n].name,
-                    error,
-                    float(psnr(torch.tensor(error))),
-                    before,
-                    seen if strength else None,
-                    after,
-                )
-            )
-        return found
+            decibels, noisy = float(psnr(torch.tensor(error))), seen if strength else None
+            yield n, Reconstructed(images[n].name, error, decibels, before, noisy, after)
+
+    def reconstructions(self, model: nn.Module, examples: Sequence[Any]) -> list[Any]:
+        return [one for _, one in self.predict(model, [each.image for each in examples])]
+
+    def attention(self, *_: Any, **__: Any) -> Document:
+        raise SaccadeError(
+            "an autoencoding model gives no label or text to look for; use m.reconstruct",
+            code="nothing-to-look-for",
+        )
 
     @torch.no_grad()
     def encode(self, model: nn.Module, images: Sequence[Picture]) -> Tensor:

@@ -4,7 +4,6 @@ B batch, H × W pixels, R × C positions of the image encoder's grid, T tokens o
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -12,20 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..core import record, sites
+from ..core import record
 from ..core.record import source_weights
 from ..data.batches import Plans, on, pad
 from ..data.corpora import CAPTIONED
 from ..data.image_decoding import fit_box
 from ..data.image_examples import Captioned, Picture
 from ..data.vocabulary import Encoded, Vocabulary
-from ..decoding import MakeSearch, PromptedModel, decode, searcher
+from ..decoding import PromptedModel, decode
 from ..decoding.searches import Hypothesis, Search
 from ..models.builder import Builder
 from ..models.protocols import ImageEncoder, ImageToText
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Caption
+from ..views.document import Document
+from .attention_sites import attends, sites_over
+from .generating import Generating
 from .image_batches import (
     PictureTask,
     PictureWork,
@@ -34,15 +36,16 @@ from .image_batches import (
     check_decoded,
     decoded,
     on_device,
+    one_picture,
+    pictures_of,
     size_of,
     sizes_from,
 )
-from .output_lengths import OutputLengths, check_length
-from .task import GENERATING, Each, device_of, from_tokens, learn_vocabulary, percent_of, table
+from .search_options import OutputLengths, make_search
+from .task import GENERATING, device_of, from_tokens, learn_vocabulary, percent_of, table
 from .text_scores import CaptionScores, word_weights
 
-# pictures that are described at once; tokens of a batch whose loss is measured
-TOGETHER, BUDGET = (64, 2048)
+TOGETHER = 64  # pictures that are described at once
 
 
 class Forced(NamedTuple):
@@ -59,18 +62,13 @@ class Forced(NamedTuple):
         return all(id == likeliest for at, id, likeliest in each if at == word)
 
 
-class Describing(PictureTask):
+class Describing(PictureTask, Generating):
     """A text about a picture: one vocabulary; each text of an example is one to learn from, and all are references. The decoder reads the
     example's question before it generates, where it has one."""
 
     needs = ImageToText
     settings = (*PictureTask.settings, *GENERATING)
-    measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
-    options: ClassVar[dict[str, Any]] = {
-        "beam": searcher,
-        "max_length": check_length,
-        "length_penalty": partial(searcher, 2),
-    }
+    counted, judged_tokens = "pictures", 2048
     texts_about: ClassVar[Any]  # of an example: the texts to generate
     question_of: ClassVar[Any]  # and what is read before them
     outcome: ClassVar[str]
@@ -155,15 +153,15 @@ class Describing(PictureTask):
         self,
         model: nn.Module,
         images: Sequence[Picture],
-        search: MakeSearch,
         max_length: int | None = None,
         look: bool = True,
         questions: Sequence[str] = (),
+        **options: Any,
     ) -> Iterator[Caption]:
         """The texts about pictures, in their order, each after its question where there are `questions`; where `look`, with the weights of
         each word, those of the question first."""
         model.eval()
-        words, device = self.text, device_of(model)
+        words, device, search = self.text, device_of(model), make_search(options)
         for start in range(0, len(images), TOGETHER):
             some, asked = (
                 images[start : start + TOGETHER],
@@ -246,56 +244,23 @@ class Describing(PictureTask):
             )
         return found
 
-    def outputs(
-        self,
-        model: nn.Module,
-        examples: Sequence[Any],
-        beam: int = 1,
-        max_length: int | None = None,
-        length_penalty: float = 1.0,
-    ) -> tuple[list[str], int]:
-        """The model's own texts, and how many of them were cut at the length limit."""
-        search, questions = (
-            searcher(beam, length_penalty),
-            [self.question_of(one) for one in examples],
-        )
-        found = list(
-            self.describe(
-                model, [one.image for one in examples], search, max_length, False, questions
-            )
-        )
-        return [one.text for one in found], sum(not one.finished for one in found)
+    def write(
+        self, model: nn.Module, examples: Sequence[Any], **search: Any
+    ) -> Iterator[tuple[int, Caption]]:
+        questions = [self.question_of(one) for one in examples]
+        images = [one.image for one in examples]
+        return enumerate(self.describe(model, images, look=False, questions=questions, **search))
 
-    def per_example(self, model: nn.Module, examples: Sequence[Any], **search: Any) -> Each:
-        outputs, _ = self.outputs(model, examples, **search)
-        read = [" ".join(filter(None, (one.image.name, self.question_of(one)))) for one in examples]
-        rows = [
-            (name, self.texts_about(one)[0], text)
-            for name, one, text in zip(read, examples, outputs, strict=True)
-        ]
-        return Each(rows, CaptionScores(outputs, [*map(self.texts_about, examples)]).sums())
+    def shown(self, example: Any) -> tuple[str, str]:
+        read = " ".join(filter(None, (example.image.name, self.question_of(example))))
+        return read, self.texts_about(example)[0]
 
-    def evaluate(
-        self,
-        model: nn.Module,
-        examples: Sequence[Any],
-        beam: int = 1,
-        max_length: int | None = None,
-        length_penalty: float = 1.0,
-    ) -> dict[str, Any]:
-        """BLEU-1 to 4 as papers on captions report it, with and without the brevity penalty, CIDEr-D, sacrebleu's BLEU with its signature,
-        exact matches and loss."""
-        outputs, cut = self.outputs(model, examples, beam, max_length, length_penalty)
-        found: dict[str, Any] = {
-            "pictures": len(examples),
-            "beam": beam,
-            **self.judge(outputs, examples),
-        }
-        if cut:
-            found["cut_outputs"] = cut
-        return found | self.metrics(model, self.numbers(examples), BUDGET)
+    def sums(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
+        return CaptionScores(outputs, [*map(self.texts_about, examples)]).sums()
 
     def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
+        """BLEU-1 to 4 as papers on captions report it, with and without the brevity penalty, CIDEr-D, sacrebleu's BLEU with its signature,
+        and exact matches."""
         return CaptionScores(outputs, [*map(self.texts_about, examples)]).metrics()
 
 
@@ -309,6 +274,35 @@ class Captioning(Describing):
     outcome: ClassVar[str] = "caption"
     command: ClassVar[str] = "caption {model} picture.png"
     method: ClassVar[str] = 'm.caption("picture.png")'
+    verbs, routes, looks = ("caption",), ("caption",), ("image", "target")
+    without_view: ClassVar[dict[str, Any]] = {"look": False}
+    example_types, example_form = (Captioned,), "(image, captions)"
+
+    @classmethod
+    def from_values(cls, parts: Sequence[Any], line: int) -> Captioned:
+        [image, *_], _ = pictures_of(parts[0], 'm.evaluate([("picture.png", "a black cat")])')
+        captions = (parts[1],) if isinstance(parts[1], str) else tuple(parts[1])
+        return Captioned(image, captions, line)
+
+    def predict(
+        self, model: nn.Module, images: Sequence[Picture], look: bool = True, **options: Any
+    ) -> Iterator[tuple[int, Caption]]:
+        """The caption of each picture, and where each of its words looked, unless `look` is false, which is faster."""
+        return enumerate(self.describe(model, images, look=look, **options))
+
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
+        """All attention of a caption to its picture, while the model generates it, or is made to generate a `target`."""
+        image = one_picture(given)
+        if target is None:
+            [target] = [
+                one.text
+                for one in self.describe(model, [image], look=False, beam=how.get("beam", 1))
+            ]
+        batch = self.batch(self.numbers([Captioned(image, (target,))]), device_of(model))
+        words = self.text.label_text(target)
+        rows, own = [*words, "<eos>"], ["<bos>", *words]
+        sites = sites_over(model, model.image, batch.inputs, self.at, rows, own)  # type: ignore[arg-type]
+        return self.seen_document(image, target.split(), sites)
 
     def evaluate(
         self, model: nn.Module, examples: Sequence[Captioned], *given: Any, **search: Any
@@ -376,11 +370,6 @@ def is_on(
     y = ((row + 0.5) / weights.shape[0] + offset[0]) * size[0]
     x = ((column + 0.5) / weights.shape[1] + offset[1]) * size[1]
     return box[0] <= x < box[2] and box[1] <= y < box[3]
-
-
-def attends(model: nn.Module) -> bool:
-    """Whether the model looks at positions of the picture, not at one vector of it all."""
-    return any(site.cross for site in sites(model).values())
 
 
 class CaptionWork(PictureWork):

@@ -1,7 +1,7 @@
 """Classification: one label per text. B batch, N tokens, C classes."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -9,15 +9,16 @@ from torch import Tensor, nn
 from ..data.batches import on, pad_rows
 from ..data.corpora import LABELED
 from ..data.labeled import Labeled
-from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.classifiers import Classifier
-from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Classified
+from ..views.document import Document
+from ..views.long_texts import Found
+from .attention_sites import Read, attention_of_reading
 from .label_task import UNLABELED, LabelTask, Numbered, make_rows
-from .task import device_of, table, without_trees
+from .task import device_of, one_text, table, without_trees
 
 
 @table.add("classification", paper="Yang et al. 2016")
@@ -31,30 +32,17 @@ class Classification(LabelTask):
     outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
     method: ClassVar[str] = 'm.classify("your text")'
+    verbs, routes, answers = ("classify",), ("classify",), ("label", "probabilities")
+    example_types, example_form = (Labeled,), "(text, label)"
 
-    @classmethod
-    def learn(
-        cls, recipe: Recipe, train: Sequence[Labeled], given: Vocabulary | None = None
-    ) -> Self:
-        made = super().learn(recipe, train, given)
-        if len(made.labels) > max(20, len(train) // 2):
-            what = f"the training data has {len(made.labels):,} labels for {len(train):,} texts, nearly one each"
-            raise SaccadeError(
-                f"{what}; check that a .tsv line is text<TAB>label, or train pairs of texts with task: translation"
-            )
-        return made
+    few_labels = (
+        "check that a .tsv line is text<TAB>label, or train pairs of texts with task: translation"
+    )
 
     def build(self, builder: Builder) -> nn.Module:
         body = without_trees(self.encoder(builder))
         return Classifier(
             body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout
-        )
-
-    def prepare(self, model: nn.Module, train: Sequence[Labeled]) -> None:
-        """TF-IDF weights count in how many training texts a token occurs."""
-        assert isinstance(model, Classifier)
-        model.pool.prepare(
-            [*ids, self.text.eos] for ids in self.text.encode_ids([one.text for one in train])
         )
 
     def numbers(self, examples: Sequence[Labeled]) -> list[Numbered]:
@@ -82,28 +70,30 @@ class Classification(LabelTask):
             (tokens, lengths), target, UNLABELED, len(numbers), [one.line for one in numbers]
         )
 
-    def evaluate(
-        self, model: nn.Module, examples: Sequence[Labeled], confusion: bool | None = None
-    ) -> dict[str, Any]:
-        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
-        self.check_labeled(examples, more=" to compare with, or use `classify`")
-        metrics, guessed, wanted = self.judge(model, self.numbers(examples))
-        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
-        by_class = self.by_class(guessed, wanted, confusion)
-        return {"texts": len(wanted), **metrics, "commonest_label": commonest, **by_class}
-
     @torch.no_grad()
-    def classify(self, model: nn.Module, texts: Sequence[str]) -> list[Classified]:
+    def predict(self, model: nn.Module, texts: Sequence[str]) -> Iterator[tuple[int, Classified]]:
+        """The label of each text, with the weights of its pieces."""
         numbers = self.numbers([Labeled(text, None, n) for n, text in enumerate(texts, 1)])
-        found = []
-        for text, weights, [row] in zip(
-            texts, self.weights(model, numbers), self.logits(model, numbers), strict=True
-        ):
-            probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
-            label = max(probabilities, key=probabilities.__getitem__)
+        both = zip(self.weights(model, numbers), self.logits(model, numbers), strict=True)
+        for n, (text, (weights, [row])) in enumerate(zip(texts, both, strict=True)):
+            label, probabilities = self.likeliest(row)
             pieces = [*self.text.label_text(text), self.text.token(self.text.eos)]
-            found.append(Classified(label, probabilities, pieces, weights[: len(pieces)].numpy()))
-        return found
+            yield n, Classified(label, probabilities, pieces, weights[: len(pieces)].numpy())
+
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
+        """What the label was pooled from, and all attention inside the encoder."""
+        self.refuse_target(target)
+
+        def read(text: str) -> Read:
+            [(_, one)] = self.predict(model, [text])
+            pool = torch.as_tensor(one.weights)[None, None]
+            return (
+                one.pieces,
+                one.label,
+                [Found("pool", [one.label], one.pieces, 1, lambda _: pool)],
+            )
+
+        return attention_of_reading(model, one_text(given), read, self.outcome, how.get("only"))
 
     @torch.no_grad()
     def weights(
@@ -126,10 +116,6 @@ class Classification(LabelTask):
                 f"'{text}' has {len(words)} word, and an effect is seen by leaving one out; give two or more"
             )
         without = [" ".join(words[:n] + words[n + 1 :]) for n in range(len(words))]
-        whole, *less = (one.probabilities[label] for one in self.classify(model, [text, *without]))
+        found = self.predict(model, [text, *without])
+        whole, *less = (one.probabilities[label] for _, one in found)
         return [(word, whole - chance) for word, chance in zip(words, less, strict=True)]
-
-    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        """Reads a text; its tokens, and the label they got."""
-        [found] = self.classify(model, [text])
-        return found.pieces, found.label

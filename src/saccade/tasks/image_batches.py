@@ -1,20 +1,25 @@
 """What tasks with pictures share: their size, decoding once, batches on the device, and random changes in training. B batch, H × W pixels."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..data.archives import pictures_in
 from ..data.augment import Augment
 from ..data.batches import on
-from ..data.image_examples import Picture, stack
+from ..data.image_examples import Picture, Pictured, stack
 from ..errors import SaccadeError
 from ..recipe import Recipe
 from ..settings import AUTO, fixed
 from ..training.losses import Batch, MixedBatch
+from ..views.document import Document, Site
+from .attention_sites import visible_pixels
 from .task import ExampleTask, ExampleWork
 
 DAMAGED = "with an image that cannot be read"
@@ -113,16 +118,79 @@ def divide_pictures(
 IMAGES = ("data.images", "data.image_size", "data.augment")  # the settings of all such tasks
 
 
+def pictures_of(given: Any, call: str) -> tuple[list[Picture], bool]:
+    """Pictures by themselves or by their paths, a folder being all in it; and whether one was asked for by itself."""
+    if isinstance(given, Picture):
+        return [given], True
+    if isinstance(given, str | Path):
+        return pictures_in(given), not os.path.isdir(os.path.expanduser(given))
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise SaccadeError(
+            f"expected the path of an image file, got {type(given).__name__}; write {call}",
+            code="wrong-input",
+        )
+    return [picture for one in given for picture in pictures_of(one, call)[0]], False
+
+
+def pictured_of(values: Any, line: int) -> Pictured:
+    """A picture from the path of its file, or from (path, label)."""
+    parts = values if isinstance(values, list | tuple) else [values]
+    if isinstance(values, Pictured):
+        return values
+    if not 1 <= len(parts) <= 2 or not isinstance(parts[0], str | os.PathLike):
+        what = f"example {line} is {str(values)[:60]!r}"
+        raise SaccadeError(
+            f"{what}; expected (image file, label), or an image file alone", code="wrong-example"
+        )
+    label = str(parts[1]) if len(parts) > 1 else None
+    return Pictured(pictures_in(os.fspath(parts[0]))[0], label, line)
+
+
+def one_picture(given: Any) -> Picture:
+    """The picture to look at, or that of a file."""
+    [image, *more], alone = pictures_of(given, 'm.look("picture.png")')
+    if more or not alone:
+        raise SaccadeError(
+            f"'{given}' is a folder of pictures; look at one at a time", code="several-pictures"
+        )
+    return image
+
+
 class PictureTask(ExampleTask):
     """A task whose examples have a picture; where a model takes it among its inputs is `at`."""
 
     at = 0
     settings = (*ExampleTask.settings, *IMAGES)
+    fields: ClassVar[tuple[str, ...]] = ("image",)
+    looks: ClassVar[tuple[str, ...]] = ("image",)
+    attending: ClassVar[str] = "bahdanau"
+    outcome: ClassVar[str]
     image_size: Size
 
     @classmethod
     def reading(cls, recipe: Recipe) -> tuple[str, ...]:
         return (recipe.data.images,)
+
+    def inputs(self, given: Any) -> tuple[list[Any], bool]:
+        """Pictures, by themselves or by their paths; a folder is all in it."""
+        return pictures_of(given, self.method)
+
+    def read_inputs(self, recipe: Recipe, where: str) -> Iterator[Any]:
+        return (one.image for one in self.read(recipe, where))
+
+    def seen_document(
+        self,
+        image: Picture,
+        outcome: list[str],
+        sites: list[Site],
+        source: tuple[str, str] = ("picture", ""),
+    ) -> Document:
+        """A document over a picture; `source` is what was read, such as a question, and its text."""
+        called, text = source
+        pixels, name = visible_pixels(image, self.image_size), os.path.basename(image.name)
+        read = text.split() if text else [image.name]
+        both = called, self.outcome
+        return Document(text or name, read, outcome, sites, called=both, picture=pixels)
 
     def misfit(self, example: Any, recipe: Recipe) -> tuple[str, str] | None:
         """A picture that cannot be decoded is left out of a training."""

@@ -1,24 +1,29 @@
 """Image classification: one label per picture. B batch, H × W pixels, N positions of the encoder's grid, C classes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
+from ..core import sites as attention_sites
 from ..data.augment import rotate
 from ..data.batches import on
 from ..data.corpora import PICTURED
 from ..data.image_examples import Picture, Pictured
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
+from ..models.attention_maps import grad_cam
 from ..models.builder import Builder
 from ..models.classifiers import ImageClassifier
 from ..models.protocols import ImageEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Seen as SeenPicture
+from ..views.document import Document, Site
+from ..views.selection import is_flat
+from .attention_sites import sites_inside
 from .image_batches import (
     IMAGES,
     PictureTask,
@@ -27,11 +32,15 @@ from .image_batches import (
     check_decoded,
     decoded,
     on_device,
+    one_picture,
+    pictured_of,
     size_of,
     sizes_from,
 )
 from .label_task import UNLABELED, LabelTask, check_names
 from .task import device_of, table
+
+GRAD_CAM = "Grad-CAM"
 
 
 @table.add("image-classification", paper="Dosovitskiy et al. 2021")
@@ -47,10 +56,16 @@ class ImageClassification(PictureTask, LabelTask):
         "training.agreement",
     )
     label, unit, outcome = "label", "picture", "label"
+    few_labels = "check that a folder holds the pictures of one label"
     text_of = staticmethod(lambda example: example.image.name)
     labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
     command: ClassVar[str] = "classify {model} picture.png"
     method: ClassVar[str] = 'm.classify("picture.png")'
+    verbs, routes, answers = ("classify",), ("classify",), ("label", "probabilities")
+    example, attending = (
+        staticmethod(pictured_of),
+        "vit, swin, or cnn with model.stage_attention=cbam",
+    )
 
     def __init__(self, labels: Sequence[str], image_size: Size, rotate_test: int = 0) -> None:
         self.labels, self.image_size, self.rotate_test = (
@@ -64,11 +79,7 @@ class ImageClassification(PictureTask, LabelTask):
     def learn(
         cls, recipe: Recipe, train: Sequence[Pictured], given: Vocabulary | None = None
     ) -> Self:
-        labels = cls.learn_labels(train)
-        if len(labels) > max(20, len(train) // 2):
-            what = f"the training data has {len(labels):,} labels for {len(train):,} pictures, nearly one each"
-            raise SaccadeError(f"{what}; check that a folder holds the pictures of one label")
-        return cls(labels, size_of(recipe, train), recipe.data.rotate_test or 0)
+        return cls(cls.learn_labels(train), size_of(recipe, train), recipe.data.rotate_test or 0)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -105,58 +116,63 @@ class ImageClassification(PictureTask, LabelTask):
     def evaluate(
         self, model: nn.Module, examples: Sequence[Pictured], confusion: bool | None = None
     ) -> dict[str, Any]:
-        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label; with `data.rotate_test` also the
-        mean accuracy on the rotated pictures."""
-        self.check_labeled(examples, more=" to compare with, or use `classify`")
-        numbers = self.numbers(examples)
-        metrics, guessed, wanted = self.judge(model, numbers)
-        metrics |= self.rotated(model, numbers)
-        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
-        return {
-            "pictures": len(wanted),
-            **metrics,
-            "commonest_label": commonest,
-            **self.by_class(guessed, wanted, confusion),
-        }
+        """The metrics of labels; with `data.rotate_test` also the mean accuracy on the rotated pictures."""
+        found = super().evaluate(model, examples, confusion)
+        return found | (self.rotated(model, self.numbers(examples)) if self.rotate_test else {})
 
     def rotated(self, model: nn.Module, numbers: Sequence[Seen]) -> dict[str, float]:
         """The mean accuracy over all angles of `data.rotate_test`, if that is given."""
         found = []
-        for degrees in range(self.rotate_test, 360, self.rotate_test) if self.rotate_test else ():
+        for degrees in range(self.rotate_test, 360, self.rotate_test):
             pixels = (
                 rotate(one.pixels.unsqueeze(0).float(), degrees)[0].round().byte()
                 for one in numbers
             )
             turned = [one._replace(pixels=each) for one, each in zip(numbers, pixels, strict=True)]
             found.append(self.judge(model, turned)[0]["accuracy"])
-        return {"rotated_accuracy": sum(found) / len(found)} if found else {}
+        return {"rotated_accuracy": sum(found) / len(found)}
 
     @torch.no_grad()
-    def classify(
-        self, model: nn.Module, images: Sequence[Picture], wrong: dict[int, str] | None = None
-    ) -> list[SeenPicture]:
-        """Each picture's label; `wrong` gets the numbers of those that cannot be decoded and why, instead of an error."""
+    def predict(
+        self, model: nn.Module, images: Sequence[Picture]
+    ) -> Iterator[tuple[int, SeenPicture]]:
+        """Each picture's label, and how much each position counted."""
+        if not images:
+            return
         numbers = self.numbers([Pictured(image, None, n) for n, image in enumerate(images, 1)])
-        if wrong is not None:
-            wrong |= {n: one.wrong for n, one in enumerate(numbers) if one.wrong}
-            images = [image for n, image in enumerate(images) if n not in wrong]
-            numbers = [one for one in numbers if not one.wrong]
         check_decoded(numbers)
-        if not numbers:
-            return []
-        found = []
-        for image, example, [row] in zip(images, numbers, self.logits(model, numbers), strict=True):
+        found = zip(images, numbers, self.logits(model, numbers), strict=True)
+        for n, (image, example, [row]) in enumerate(found):
             grid = model.body.grid(*self.image_size)  # type: ignore[union-attr, operator]
             weights = model.weights(
                 *self.batch([example], device_of(model)).inputs
             )[  # type: ignore[operator]
                 0, -math.prod(grid) :
             ]
-            probabilities = dict(zip(self.labels, row.softmax(-1).tolist(), strict=True))
-            label = max(probabilities, key=probabilities.__getitem__)
-            found.append(
-                SeenPicture(
-                    label, probabilities, image.name, weights.view(grid).double().cpu().numpy()
-                )
+            label, probabilities = self.likeliest(row)
+            where = weights.view(grid).double().cpu().numpy()
+            yield n, SeenPicture(label, probabilities, image.name, where)
+
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
+        """All layers together, each by itself, and what the label was pooled from; where no layer attends from positions to positions, first
+        Grad-CAM of its label."""
+        image = one_picture(given)
+        if target is not None:
+            raise SaccadeError(
+                f"a model of {table.name_of(self)} reads no text with its picture; leave the text out",
+                code="no-target",
             )
-        return found
+        [(_, seen)] = self.predict(model, [image])
+        label, at = [seen.label], seen.weights.shape
+        pixels = self.batch(self.numbers([Pictured(image)]), device_of(model)).inputs[0]
+        sites = sites_inside(model.body, pixels, model.weights(pixels)[0], seen.label)  # type: ignore[arg-type, operator]
+        offset = model.body.offset(*self.image_size, *at)  # type: ignore[union-attr, operator]
+        if not attention_sites(model.body):  # type: ignore[arg-type]
+            found = grad_cam(model, pixels, self.labels.index(seen.label))  # type: ignore[arg-type]
+            if found.any():
+                cam = Site.over_picture(GRAD_CAM, label, found.view(1, 1, -1), found.shape, offset)
+                sites.insert(0, cam)
+        pool = seen.weights.ravel()
+        if not is_flat(pool.tolist()):
+            sites.append(Site.over_picture("pool", label, [[pool]], at, offset))
+        return self.seen_document(image, label, sites)

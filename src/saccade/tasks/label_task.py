@@ -36,14 +36,17 @@ FEW, MOST_CONFUSED = 10, 200  # labels of a confusion matrix that nobody asked f
 
 
 class Numbered(NamedTuple):
-    """An example in numbers; of a tagged sentence also the position of each word's first token, and the tokens' distances and depths
-    in its tree."""
+    """An example in numbers: its rows of tokens (of a graph, the parts of it), labels and line. Of a tagged sentence also the position of
+    each word's first token, and the tokens' distances and depths in its tree; of a question the pixels (bytes, 3 H W) of its picture, which
+    other questions may share, and why they cannot be decoded."""
 
-    rows: Rows
+    rows: Any
     labels: list[int]
     line: int
     at: Sequence[int] = ()
     tree: tuple[Tensor, Tensor] | None = None
+    pixels: Tensor | None = None
+    wrong: str = ""
 
 
 def check_names(labels: Any) -> list[str]:
@@ -75,6 +78,7 @@ class LabelTask(ExampleTask):
     worker: ClassVar[type[ExampleWork]] = ExampleWork
     label: ClassVar[str]
     unit: ClassVar[str]
+    few_labels: ClassVar[str] = ""  # what to do where nearly every example has its own
     text_of: Callable[[Any], str]
     labels_of: Callable[[Any], Sequence[str] | None]
 
@@ -97,6 +101,9 @@ class LabelTask(ExampleTask):
         if len(labels) < 2:
             only = f"only '{labels[0]}'" if labels else "none"
             raise SaccadeError(f"the training data has {only} as {cls.label}; give at least two")
+        if cls.few_labels and len(labels) > max(20, len(train) // 2):
+            what = f"the training data has {len(labels):,} {cls.label}s for {len(train):,} {cls.unit}s, nearly one each"
+            raise SaccadeError(f"{what}; {cls.few_labels}", code="label-per-example")
         return labels
 
     @classmethod
@@ -130,18 +137,24 @@ class LabelTask(ExampleTask):
         known = set(self.known)
         strange = [not known.issuperset(self.labels_of(one) or ()) for one in dev]
         if recipe.data.strict or 2 * sum(strange) > len(dev):  # reported as the mistake it is
-            return self.worker(self, recipe, train, dev, device)
-        work = self.worker(
-            self,
-            recipe,
-            train,
-            [one for one, odd in zip(dev, strange, strict=True) if not odd],
-            device,
-        )
+            strange = [False] * len(dev)
+        known_ones = [one for one, odd in zip(dev, strange, strict=True) if not odd]
+        work = self.worker(self, recipe, train, known_ones, device)
         for one in (one for one, odd in zip(dev, strange, strict=True) if odd):
             kind = f"with a {self.label} that no training example has"
             work.skipped.add(recipe.data.dev or recipe.data.train, kind, file_of(one) or one.line)
         return work
+
+    def prepare(self, model: nn.Module, train: Sequence[Any]) -> None:
+        """TF-IDF weights count in how many training texts a token occurs."""
+        if self.reads is not None and hasattr(model, "pool"):
+            lines = self.reads.encode_ids([self.text_of(one) for one in train])
+            model.pool.prepare([*ids, self.reads.eos] for ids in lines)  # type: ignore[union-attr, operator]
+
+    def likeliest(self, logits: Tensor) -> tuple[str, dict[str, float]]:
+        """The likeliest label, and the probability of each."""
+        probabilities = dict(zip(self.labels, logits.softmax(-1).tolist(), strict=True))
+        return max(probabilities, key=probabilities.__getitem__), probabilities
 
     def size(self, example: Any) -> tuple[int, int]:
         return len(example.rows), 0
@@ -185,6 +198,16 @@ class LabelTask(ExampleTask):
         guessed = logits.argmax(-1)
         loss = float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1)
         return {"loss": loss, "accuracy": percent(guessed == wanted)}, guessed, wanted
+
+    def evaluate(
+        self, model: nn.Module, examples: Sequence[Any], confusion: bool | None = None
+    ) -> dict[str, Any]:
+        """Accuracy, that of always giving the commonest label, and precision, recall and F1 of each label."""
+        self.check_labeled(examples, more=" to compare with, or use `classify`")
+        metrics, guessed, wanted = self.judge(model, self.numbers(examples))
+        commonest = 100 * float(torch.bincount(wanted).max()) / len(wanted)
+        found = {f"{self.unit}s": len(wanted), **metrics, "commonest_label": commonest}
+        return {**found, **self.by_class(guessed, wanted, confusion)}
 
     def per_example(self, model: nn.Module, examples: Sequence[Any], **options: Any) -> Each:
         """Right labels of all labels."""

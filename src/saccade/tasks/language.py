@@ -14,16 +14,30 @@ from ..data.batches import on
 from ..data.corpora import DOCUMENTS
 from ..data.documents import Document
 from ..data.vocabulary import Vocabulary
-from ..decoding import Sample, SlidingWindow, steps
+from ..decoding import Sample, SlidingWindow, decode, steps
 from ..errors import SaccadeError
 from ..models.builder import Builder
-from ..models.protocols import Carrying, CarryingLM
+from ..models.protocols import Carrying, CarryingLM, Seq2Seq
 from ..models.transformer_xl import MAX_MEMORY, TransformerXL
 from ..recipe import LanguageRecipe, Recipe
 from ..training.losses import token_loss
+from ..views.answers import Generated
+from ..views.document import Document as View
+from .attention_sites import Read, attention_of_reading, sites_between
 from .objectives import HIDDEN, Objective
 from .objectives import table as objectives
-from .task import HELD_OUT, Each, Task, device_of, from_tokens, learn_vocabulary, sum_loss, table
+from .search_options import SAMPLING, Option, sampling
+from .task import (
+    HELD_OUT,
+    Each,
+    Task,
+    device_of,
+    from_tokens,
+    learn_vocabulary,
+    one_text,
+    sum_loss,
+    table,
+)
 from .token_stream import CarriedWork, Stream, StreamWork
 
 
@@ -37,6 +51,14 @@ class LanguageModelling(Task):
     options: ClassVar[dict[str, Callable[[Any], object]]] = {"stride": int, "memory": int}
     command: ClassVar[str] = 'generate {model} "Once upon a time"'
     method: ClassVar[str] = 'm.generate("Once upon a time")'
+    verbs, fields, by_token = ("generate",), ("prompt",), True
+    routes: tuple[str, ...] = ("generate",)
+    answers = ("text", "tokens", "finished")
+    predict_options: ClassVar[dict[str, Option]] = {
+        "limit": Option(int, "the largest number of tokens", 1, 1_000_000),
+        **SAMPLING,
+    }
+    example_types = (Document,)
 
     def __init__(self, text: Vocabulary, how: LanguageRecipe, several: bool) -> None:
         self.text, self.reads, self.how, self.several = text, text, how, several
@@ -44,6 +66,7 @@ class LanguageModelling(Task):
         self.needs, self.outcome = self.objective.needs, self.objective.outcome
         # <eos> is a line's end: words have no other sign for it
         self.lines_end = text.kind == "words"
+        self.routes = ("generate",) if how.objective == "causal" else ()
 
     @classmethod
     def usage(cls, recipe: Recipe) -> str:
@@ -274,6 +297,19 @@ class LanguageModelling(Task):
                 f"a model with the {self.how.objective} objective {what}; use one with language.objective=causal"
             )
 
+    def predict(
+        self,
+        model: nn.Module,
+        prompts: Sequence[str],
+        limit: int = 200,
+        sample: Mapping[str, Any] | None = None,
+        **how: Any,
+    ) -> Iterator[tuple[int, Generated]]:
+        """What follows each prompt, piece by piece; `saccade.decoding.Sample` has the options of sampling."""
+        chosen = sampling(sample, how) or {}
+        for n, prompt in enumerate(prompts):
+            yield n, Generated(prompt, self.generate(model, prompt, limit, chosen))
+
     def generate(
         self, model: nn.Module, prompt: str, limit: int, sample: Mapping[str, Any]
     ) -> Iterator[str]:
@@ -300,8 +336,33 @@ class LanguageModelling(Task):
         return spell(self, tokens, not prompt or prompt[-1].isspace())
 
     @torch.no_grad()
-    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        """Reads a text; its tokens, and the likeliest next one, or what a model that was trained to find it says instead of each <mask>."""
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> View:
+        """All attention while a text is read, or while the decoder of a denoising model fills what is hidden."""
+        self.refuse_target(target)
+        text = one_text(given)
+        if self.needs is Seq2Seq:
+            return self.denoising(model, text, how.get("only"))
+        read: Callable[[str], Read] = lambda text: (*self.read_text(model, text), [])
+        return attention_of_reading(model, text, read, self.outcome, how.get("only"))
+
+    def count_tokens(self, given: Any, target: str = "") -> int:
+        return min(super().count_tokens(given), self.how.block)
+
+    def denoising(self, model: nn.Module, text: str, only: str | None) -> View:
+        """What is generated for each <mask> of a text, or after its end without one, and all attention meanwhile."""
+        words, device = self.text, device_of(model)
+        ids, _ = self.encode_hidden(text if HIDDEN in text else text + HIDDEN)
+        source = torch.tensor([ids], device=device)
+        lengths = torch.tensor([len(ids)], device=device)
+        search = Sample(words.bos, words.eos, (words.pad, words.bos), 0.0)
+        output = decode(model.eval(), source, lengths, search, [self.how.block])[0][0].tokens  # type: ignore[arg-type]
+        names, target = self.names(ids), [*self.names(output), "<eos>"]
+        inputs = source, lengths, torch.tensor([[words.bos, *output]], device=device)
+        sites = sites_between(model, inputs, names, target, only)
+        return View(text, names, target[:-1], sites, called=("text", self.outcome))
+
+    def read_text(self, model: nn.Module, text: str) -> tuple[list[str], str]:
+        """A text's tokens, and the likeliest next one, or what a model that was trained to find it says instead of each <mask>."""
         ids, hidden = self.encode_hidden(text)
         inputs, shown = self.objective.reading(ids, hidden)
         logits = model.eval()(*on(device_of(model), *inputs))[0]

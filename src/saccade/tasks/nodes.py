@@ -1,6 +1,6 @@
 """Nodes: one label per node of a graph, from its word and its neighbors. B batch, N nodes, C classes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,8 +19,10 @@ from ..models.classifiers import NodeTagger
 from ..models.protocols import AttendingEncoder, GraphLabeler, MeshLabeler
 from ..recipe import Recipe
 from ..training.losses import Batch
-from .label_task import UNLABELED, LabelTask, make_rows
-from .task import Each, WrongExample, from_tokens, percent_of, table
+from ..views.answers import Tagged
+from ..views.document import Document
+from .label_task import UNLABELED, LabelTask, Numbered, make_rows
+from .task import Each, WrongExample, from_tokens, items, percent_of, table
 
 OWN = 1  # the kind of edge from a node to itself; those of the data follow
 
@@ -31,14 +33,6 @@ class Part(NamedTuple):
     values: Tensor
     fill: int = 0
     free: int = 1
-
-
-class Numbered(NamedTuple):
-    """A graph in numbers: what a model reads of it, the nodes first, and a label per node."""
-
-    parts: tuple[Part, ...]
-    labels: list[int]
-    line: int
 
 
 @table.add("node-classification", paper="Kipf & Welling 2017")
@@ -54,6 +48,8 @@ class Nodes(LabelTask):
     outcome: ClassVar[str] = "labels"
     command: ClassVar[str] = "evaluate {model} graphs.jsonl"
     method: ClassVar[str] = 'm.evaluate("graphs.jsonl")'
+    verbs, example_types = ("label",), (Graph, Surface)
+    example_form: ClassVar[str] = "a Graph or a Surface, with all its parts, from a data file"
 
     def __init__(self, text: Vocabulary, labels: Sequence[str], kinds: Sequence[str] = ()) -> None:
         super().__init__(text, labels)
@@ -159,7 +155,7 @@ class Nodes(LabelTask):
 
     def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         target, lengths = pad([one.labels for one in numbers], UNLABELED, multiple)
-        every = zip(*(one.parts for one in numbers), strict=True)
+        every = zip(*(one.rows for one in numbers), strict=True)
         nodes, *rest = (
             pad_tensors([one.values for one in parts], parts[0].fill, multiple, parts[0].free)
             for parts in every
@@ -199,7 +195,27 @@ class Nodes(LabelTask):
             sums={"accuracy": (np.stack([right, np.ones_like(right)], 1), percent_of)}
         )
 
-    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
+    def inputs(self, given: Any) -> tuple[list[Graph | Surface], bool]:
+        """Graphs or meshes, such as `m.read("graphs.jsonl")` gives."""
+        alone = isinstance(given, self.example_types)
+        each = [given] if alone else items(given, 'm.predict(m.read("graphs.jsonl"))')
+        return [self.example(one, n) for n, one in enumerate(each, 1)], alone
+
+    def read_inputs(self, recipe: Recipe, where: str) -> Iterator[Graph | Surface]:
+        return iter(self.read(recipe, where))
+
+    def predict(
+        self, model: nn.Module, graphs: Sequence[Graph | Surface]
+    ) -> Iterator[tuple[int, Tagged]]:
+        """The label of each node, beside its words or, in a mesh, its number."""
+        logits = self.logits(model, self.numbers(graphs))
+        for n, (one, rows) in enumerate(zip(graphs, logits, strict=True)):
+            names = list(one.words) or [str(at) for at in range(len(rows))]
+            labels = [self.labels[best] for best in rows.argmax(-1).tolist()]
+            yield n, Tagged(labels, names, self.labels, rows.double().softmax(-1).numpy())
+
+    def attention(self, *_: Any, **__: Any) -> Document:
         raise SaccadeError(
-            "a model of nodes reads graphs, and a text has no edges; use `saccade evaluate` with a file of graphs"
+            "a model of nodes reads graphs, and a text has no edges; use `saccade evaluate` with a file of graphs",
+            code="reads-graphs",
         )

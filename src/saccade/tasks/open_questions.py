@@ -1,7 +1,7 @@
 """Open questions about a picture: the answer is a sentence that the model generates."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp
 from typing import Any, ClassVar, Self
 
@@ -11,26 +11,27 @@ from torch import nn
 from ..data.corpora import OPEN
 from ..data.image_examples import Asked, Picture
 from ..data.vocabulary import Vocabulary
-from ..decoding import searcher
 from ..recipe import Recipe
 from ..views.answers import Answered
+from ..views.document import Site
+from .attention_sites import sites_over
 from .captioning import Describing
-from .image_batches import divide_pictures
-from .questions import Questions
-from .task import WrongExample, table
+from .questions import AboutPictures
+from .search_options import SEARCH, Option
+from .task import WrongExample, device_of, table
 from .text_scores import CaptionScores
 
 
 @table.add("open-questions", paper="Antol et al. 2015 (VQA)")
-class OpenQuestions(Describing):
+class OpenQuestions(AboutPictures, Describing):
     """A sentence that answers a question about a picture: the decoder reads the question, looking at the picture, and then generates."""
 
     data = OPEN
     texts_about = staticmethod(lambda example: () if example.answer is None else (example.answer,))
     question_of = staticmethod(lambda example: example.question)
-    outcome: ClassVar[str] = "answer"
-    command: ClassVar[str] = 'answer {model} picture.png "your question"'
-    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+    predict_options: ClassVar[dict[str, Option]] = {
+        name: SEARCH[name] for name in ("beam", "length_penalty", "max_length")
+    }
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -61,10 +62,6 @@ class OpenQuestions(Describing):
             "questions": (self.text, [one.question for one in examples]),
             **super().texts(examples),
         }
-
-    @classmethod
-    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
-        return divide_pictures(super().divide, examples, share)
 
     def evaluate(
         self, model: nn.Module, examples: Sequence[Asked], *given: Any, **search: Any
@@ -101,27 +98,29 @@ class OpenQuestions(Describing):
         }
         return found | {name: 100 * float(one.exact[:, 0].mean()) for name, one in judged.items()}
 
+    def sites_of_answer(
+        self, model: nn.Module, image: Picture, question: str, answer: str
+    ) -> list[Site]:
+        """The words of the answer look too, after those of the question."""
+        batch = self.batch(self.numbers([Asked(image, question, answer)]), device_of(model))
+        asked, said = self.text.label_text(question), self.text.label_text(answer)
+        rows, own = [*asked, *said, "<eos>"], [*asked, "<bos>", *said]
+        return sites_over(model, model.image, batch.inputs, self.at, rows, own)  # type: ignore[arg-type]
+
     @torch.no_grad()
-    def answer(self, model: nn.Module, asked: Iterable[tuple[Picture, str]]) -> list[Answered]:
+    def predict(
+        self, model: nn.Module, asked: Sequence[tuple[Picture, str]], **options: Any
+    ) -> Iterator[tuple[int, Answered]]:
         """The answers to questions about pictures, with their probabilities; where each word of the question and of the answer looked."""
-        given = list(asked)
-        questions = [question for _, question in given]
-        said = self.describe(model, [image for image, _ in given], searcher(), questions=questions)
+        images, questions = [image for image, _ in asked], [question for _, question in asked]
+        said = self.describe(model, images, questions=questions, **options)
         rows, columns = model.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
-        found = []
-        for (image, question), one in zip(given, said, strict=True):
+        for n, ((image, question), one) in enumerate(zip(asked, said, strict=True)):
             pieces = [*question.split(), *one.words]
             weights = (
                 torch.zeros(len(pieces), rows, columns).numpy()
                 if one.weights is None
                 else one.weights
             )
-            found.append(
-                Answered(
-                    one.text, {one.text: exp(one.log_prob)}, question, image.name, pieces, weights
-                )
-            )
-        return found
-
-
-ANSWERING = (Questions, OpenQuestions)  # tasks that answer a question about a picture
+            chance = {one.text: exp(one.log_prob)}
+            yield n, Answered(one.text, chance, question, image.name, pieces, weights)

@@ -1,19 +1,19 @@
 """Questions about a picture, answered with one of the answers seen in training. B batch, N tokens, P pictures, C answers."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..core import record
 from ..core.record import source_weights
 from ..data.archives import Filed
-from ..data.batches import Rows, on, pad_rows, rounded
-from ..data.corpora import ASKED
+from ..data.batches import on, pad_rows, rounded
+from ..data.corpora import ASKED, read
 from ..data.image_examples import Asked, Picture
 from ..data.lines import one_file
 from ..data.vocabulary import Vocabulary
@@ -24,6 +24,8 @@ from ..models.protocols import LookingEncoder
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Answered
+from ..views.document import Document, Site
+from .attention_sites import sites_over
 from .image_batches import (
     PictureTask,
     PictureWork,
@@ -32,23 +34,14 @@ from .image_batches import (
     decoded,
     divide_pictures,
     on_device,
+    one_picture,
     size_of,
     sizes_from,
 )
-from .label_task import UNLABELED, LabelTask, make_rows, percent
-from .task import ExampleWork, device_of, from_tokens, learn_vocabulary, table
+from .label_task import UNLABELED, LabelTask, Numbered, make_rows, percent
+from .task import ExampleWork, device_of, from_tokens, items, learn_vocabulary, table
 
 MOST_KINDS = 12  # of questions whose accuracy is reported; more would be noise
-
-
-class Posed(NamedTuple):
-    """A question in numbers, and the pixels (bytes, 3 H W) of its picture, which other questions may share."""
-
-    rows: Rows
-    labels: list[int]
-    line: int
-    pixels: Tensor
-    wrong: str = ""  # why the picture cannot be decoded
 
 
 class SharedPlans:
@@ -58,7 +51,7 @@ class SharedPlans:
     Pictures come in any order: with as many questions alike they would be alike themselves, and batch norms would learn wrong means.
     """
 
-    def __init__(self, numbers: Sequence[Posed], budget: int, multiple: int = 1) -> None:
+    def __init__(self, numbers: Sequence[Numbered], budget: int, multiple: int = 1) -> None:
         self.budget, self.groups = budget, list[list[int]]()
         about: dict[int, list[int]] = defaultdict(list)
         for n, one in enumerate(numbers):
@@ -102,17 +95,63 @@ class QuestionWork(PictureWork):
         return self.shared(self.seed, epoch)
 
 
+class AboutPictures(PictureTask):
+    """What tasks with questions about pictures share."""
+
+    fields, looks = ("image", "question"), ("image", "text")
+    verbs, routes = ("answer",), ("answer",)
+    answers: ClassVar[tuple[str, ...]] = ("answer", "probabilities")
+    example_types, example_form = (Asked,), "(image, question, answer)"
+    outcome: ClassVar[str] = "answer"
+    command: ClassVar[str] = 'answer {model} picture.png "your question"'
+    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+    closed = False
+    # All attention of a question to its picture, given the picture, the question and the model's answer.
+    sites_of_answer: Callable[[nn.Module, Picture, str, str], list[Site]]
+
+    @classmethod
+    def from_values(cls, parts: Sequence[Any], line: int) -> Asked:
+        return Asked(*asked_of(parts[:2], line), str(parts[2]), line)
+
+    @classmethod
+    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
+        return divide_pictures(super().divide, examples, share)
+
+    def inputs(self, given: Any) -> tuple[list[tuple[Picture, str]], bool]:
+        """Pairs of a picture (or its file) and a question about it."""
+        alone = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str)
+        each = [given] if alone else items(given, "m.answer([(image, question), …])")
+        return [asked_of(one, n) for n, one in enumerate(each, 1)], alone
+
+    def read_inputs(self, recipe: Recipe, where: str) -> Iterator[tuple[Picture, str]]:
+        """Images are beside the file, wherever those of the training data are."""
+        found = read(self.data, where, recipe.data.options_of(where))
+        return ((one.image, one.question) for one in found)
+
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
+        """All attention of a question to its picture while the model answers it: `given` is the picture, `target` the question."""
+        image, question = one_picture(given), target
+        if question is None or not question.strip():
+            raise SaccadeError(
+                "a model that answers questions looks for a question's words; give the question after the image",
+                code="no-question",
+            )
+        [(_, found)] = self.predict(model, [(image, question)])
+        sites = self.sites_of_answer(model, image, question, found.answer)
+        outcome = [found.answer] if self.closed else found.answer.split()
+        return self.seen_document(image, outcome, sites, ("question", question))
+
+
 @table.add("questions", paper="Antol et al. 2015 (VQA)")
-class Questions(PictureTask, LabelTask):
+class Questions(AboutPictures, LabelTask):
     """An answer to a question about a picture: the question's words attend to the picture, and a pool makes one vector of them."""
 
     needs, data, worker, at = LookingEncoder, ASKED, QuestionWork, 2
     label, unit = "answer", "question"
     text_of = staticmethod(lambda example: example.question)
     labels_of = staticmethod(lambda example: None if example.answer is None else (example.answer,))
-    outcome: ClassVar[str] = "answer"
-    command: ClassVar[str] = 'answer {model} picture.png "your question"'
-    method: ClassVar[str] = 'm.answer("picture.png", "your question")'
+    closed = True  # one of the answers seen in training
+    few_labels = "expected a closed set of answers, such as yes, no and colors"
 
     def __init__(
         self,
@@ -129,11 +168,6 @@ class Questions(PictureTask, LabelTask):
     @classmethod
     def learn(cls, recipe: Recipe, train: Sequence[Asked], given: Vocabulary | None = None) -> Self:
         labels = cls.learn_labels(train)
-        if len(labels) > max(20, len(train) // 2):
-            what = f"the training data has {len(labels):,} answers for {len(train):,} questions, nearly one each"
-            raise SaccadeError(
-                f"{what}; expected a closed set of answers, such as yes, no and colors"
-            )
         known = {name: n for n, name in enumerate(labels)}
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for one in train:
@@ -146,10 +180,6 @@ class Questions(PictureTask, LabelTask):
         }
         vocabulary = learn_vocabulary(recipe, map(cls.text_of, train), given)
         return cls(vocabulary, labels, size_of(recipe, train), blind, commonest)
-
-    @classmethod
-    def divide(cls, examples: list[Asked], share: float) -> tuple[list[Asked], list[Asked]]:
-        return divide_pictures(super().divide, examples, share)
 
     @classmethod
     def restore(cls, recipe: Recipe, tokens: dict[str, Any]) -> Self:
@@ -177,19 +207,12 @@ class Questions(PictureTask, LabelTask):
             body, builder.pool(body.dim, len(self.text)), len(self.labels), builder.dropout
         )
 
-    def prepare(self, model: nn.Module, train: Sequence[Asked]) -> None:
-        """TF-IDF weights count in how many questions a token occurs."""
-        assert isinstance(model, Answerer)
-        model.pool.prepare(
-            [*ids, self.text.eos] for ids in self.text.encode_ids([one.question for one in train])
-        )
-
     def work(
         self, recipe: Recipe, train: Sequence[Asked], dev: Sequence[Asked], device: torch.device
     ) -> ExampleWork:
         return LabelTask.work(self, recipe, train, dev, device)
 
-    def numbers(self, examples: Sequence[Asked]) -> list[Posed]:
+    def numbers(self, examples: Sequence[Asked]) -> list[Numbered]:
         """Each question's tokens and <eos>, its answer and line, and its picture, which is decoded once."""
         pictures = list(dict.fromkeys(one.image for one in examples))
         wrong = dict[int, str]()
@@ -203,28 +226,32 @@ class Questions(PictureTask, LabelTask):
         ]
         together = zip(rows, examples, strict=True)
         return [
-            Posed(
-                row, self.label_numbers(one, 1), one.line, pixels[one.image], why.get(one.image, "")
+            Numbered(
+                row,
+                self.label_numbers(one, 1),
+                one.line,
+                pixels=pixels[one.image],
+                wrong=why.get(one.image, ""),
             )
             for row, one in together
         ]
 
     def batches(
-        self, numbers: Sequence[Posed], device: torch.device, budget: int
+        self, numbers: Sequence[Numbered], device: torch.device, budget: int
     ) -> Iterator[tuple[list[int], Batch]]:
         for indices in SharedPlans(numbers, budget)(0, 0):
             yield indices, self.batch([numbers[n] for n in indices], device)
 
-    def batch(self, numbers: Sequence[Posed], device: torch.device, multiple: int = 1) -> Batch:
+    def batch(self, numbers: Sequence[Numbered], device: torch.device, multiple: int = 1) -> Batch:
         """Tokens (B N), lengths (B), pictures (P 3 H W), and the number of each question's picture (B)."""
         check_decoded(numbers)
-        pictures = {id(one.pixels): one.pixels for one in numbers}
+        pictures = {id(one.pixels): one.pixels for one in numbers if one.pixels is not None}
         places = {name: n for n, name in enumerate(pictures)}
         which = torch.tensor([places[id(one.pixels)] for one in numbers])
         tokens, lengths = pad_rows([one.rows for one in numbers], self.text.pad, multiple)
         answers = torch.tensor([one.labels[0] for one in numbers])
         tokens, lengths, which, target = on(device, tokens, lengths, which, answers)
-        inputs = tokens, lengths, on_device(list(pictures.values()), device), which
+        inputs = tokens, lengths, on_device([*pictures.values()], device), which
         return Batch(inputs, target, UNLABELED, len(numbers), [one.line for one in numbers])
 
     def evaluate(
@@ -246,28 +273,34 @@ class Questions(PictureTask, LabelTask):
             }
         return {**found, **self.by_class(guessed, wanted, confusion)}
 
+    def sites_of_answer(
+        self, model: nn.Module, image: Picture, question: str, answer: str
+    ) -> list[Site]:
+        batch = self.batch(self.numbers([Asked(image, question)]), device_of(model))
+        rows = self.pieces_of(question)
+        return sites_over(model, model.body.image, batch.inputs, self.at, rows, rows)  # type: ignore[arg-type, union-attr]
+
+    def pieces_of(self, question: str) -> list[str]:
+        return [*self.text.label_text(question), self.text.token(self.text.eos)]
+
     @torch.no_grad()
-    def answer(self, model: nn.Module, asked: Iterable[tuple[Picture, str]]) -> list[Answered]:
-        """The answers to questions about pictures, in their order."""
+    def predict(
+        self, model: nn.Module, asked: Sequence[tuple[Picture, str]]
+    ) -> Iterator[tuple[int, Answered]]:
+        """The answers to questions about pictures; questions about one picture are read together."""
         model.eval()
         examples = [Asked(image, question, None, n) for n, (image, question) in enumerate(asked, 1)]
         numbers, grid = self.numbers(examples), model.body.image.grid(*self.image_size)  # type: ignore[union-attr, operator]
-        found: dict[int, Answered] = {}
         for indices, batch in self.batches(numbers, device_of(model), 2048):
             with record(model, quiet=True) as seen:
                 logits = model(*batch.inputs)
             weights = source_weights(seen).double().cpu().numpy()
-            for n, chances, looks in zip(
-                indices, logits.float().softmax(-1).tolist(), weights, strict=True
-            ):
-                one, probabilities = examples[n], dict(zip(self.labels, chances, strict=True))
-                pieces = [*self.text.label_text(one.question), self.text.token(self.text.eos)]
-                best = max(probabilities, key=probabilities.__getitem__)
+            for n, chances, looks in zip(indices, logits.float().cpu(), weights, strict=True):
+                one, (best, probabilities) = examples[n], self.likeliest(chances)
+                pieces = self.pieces_of(one.question)
                 where = looks[: len(pieces)].reshape(-1, *grid)
-                found[n] = Answered(
-                    best, probabilities, one.question, one.image.name, pieces, where
-                )
-        return [found[n] for n in range(len(examples))]
+                name = one.image.name
+                yield n, Answered(best, probabilities, one.question, name, pieces, where)
 
 
 def most_of(counts: Counter[int]) -> int:

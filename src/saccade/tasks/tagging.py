@@ -1,9 +1,10 @@
 """Tagging: one label per word. B batch, N tokens, W words, C tags."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from ..data.bad_lines import Skipped, many
 from ..data.batches import ancestors, on, pad, pad_rows, tree_depths, tree_distances
 from ..data.conllu import Sentence
-from ..data.corpora import SENTENCES
+from ..data.corpora import SENTENCES, is_generated
+from ..data.lines import bare_suffix, open_text
 from ..data.treebank_words import SPLITS, split_words
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
@@ -21,8 +23,10 @@ from ..models.classifiers import Tagger
 from ..recipe import Recipe
 from ..training.losses import Batch
 from ..views.answers import Tagged
+from ..views.document import Document
+from .attention_sites import Read, attention_of_reading
 from .label_task import UNLABELED, LabelTask, Numbered, make_rows, percent
-from .task import ExampleWork, WrongExample, table
+from .task import ExampleWork, WrongExample, items, one_text, table
 
 
 @table.add("tagging", paper="Ling et al. 2015")
@@ -37,6 +41,8 @@ class Tagging(LabelTask):
     outcome: ClassVar[str] = "tags"
     command: ClassVar[str] = "tag {model} your.conllu"
     method: ClassVar[str] = 'm.tag("your sentence")'
+    verbs, routes, answers = ("tag",), ("tag",), ("words", "tags")
+    example_types, example_form = (Sentence,), "(words, tags)"
 
     # of each token of a vocabulary of words, the tag that it has most often in training
     usual: Sequence[int] = ()
@@ -175,21 +181,66 @@ class Tagging(LabelTask):
             found["usual_accuracy"] = percent(usual == wanted)
         return {**found, **self.by_class(guessed, wanted, confusion)}
 
-    def tag(self, model: nn.Module, examples: Sequence[Sentence]) -> list[Tagged]:
-        numbers = self.numbers([replace(one, tags=None) for one in examples])
-        found = []
-        for one, rows in zip(examples, self.logits(model, numbers), strict=True):
-            tags = [self.labels[tag] for tag in rows.argmax(-1).tolist()]
-            found.append(Tagged(tags, one.words, self.labels, rows.double().softmax(-1).numpy()))
-        return found
-
-    def look(self, model: nn.Module, text: str) -> tuple[list[str], str]:
-        """Reads a sentence; its tokens, and the words' tags."""
-        sentence = Sentence(self.words(text), None, 1)
-        pieces = self.text.labels(row[0] for row in self.numbers([sentence])[0].rows)
-        return list(sentence.words) if self.text.kind == "words" else pieces, " ".join(
-            self.tag(model, [sentence])[0]
+    @classmethod
+    def from_values(cls, parts: Sequence[Any], line: int) -> Sentence:
+        words, tags = (
+            tuple(each.split()) if isinstance(each, str) else tuple(each) for each in parts
         )
+        return Sentence(words, tags, line)
+
+    def inputs(self, given: Any) -> tuple[list[Sentence], bool]:
+        """Sentences: each a text whose words are what spaces separate, a list of words or a Sentence."""
+        alone = isinstance(given, str | Sentence)
+        each = [given] if alone else items(given, self.method)
+        return [sentence_of(one, n) for n, one in enumerate(each, 1)], alone
+
+    def input_from(self, text: Any) -> Sentence:
+        """A raw text, split as the training data is."""
+        return sentence_of(list(self.words(text)), 1)
+
+    def read_inputs(self, recipe: Recipe, where: str) -> Iterator[Sentence]:
+        if not is_generated(where) and bare_suffix(Path(where)) == ".txt":
+            return (self.input_from(line) for line in open_text(Path(where)) if line.strip())
+        return (replace(one, tags=None) for one in self.read(recipe, where))
+
+    def predict(
+        self, model: nn.Module, sentences: Sequence[Sentence]
+    ) -> Iterator[tuple[int, Tagged]]:
+        """The tags of each sentence."""
+        numbers = self.numbers([replace(one, tags=None) for one in sentences])
+        found = zip(sentences, self.logits(model, numbers), strict=True)
+        for n, (one, rows) in enumerate(found):
+            tags = [self.labels[tag] for tag in rows.argmax(-1).tolist()]
+            yield n, Tagged(tags, one.words, self.labels, rows.double().softmax(-1).numpy())
+
+    def seen_with(self, given: Any, answer: Any) -> tuple[Any, ...]:
+        return (" ".join(answer.words),)
+
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
+        """All attention inside the encoder while a sentence is tagged."""
+        self.refuse_target(target)
+
+        def read(text: str) -> Read:
+            sentence = Sentence(self.words(text), None, 1)
+            pieces = self.text.labels(row[0] for row in self.numbers([sentence])[0].rows)
+            [(_, tagged)] = self.predict(model, [sentence])
+            shown = list(sentence.words) if self.text.kind == "words" else pieces
+            return shown, " ".join(tagged), []
+
+        return attention_of_reading(model, one_text(given), read, self.outcome, how.get("only"))
+
+
+def sentence_of(one: Any, n: int) -> Sentence:
+    """A sentence from itself, a text or a list of words."""
+    words = one.words if isinstance(one, Sentence) else one.split() if isinstance(one, str) else one
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise SaccadeError(
+            f"sentence {n} is {str(one)[:40]!r}; expected a text, a list of words or a Sentence",
+            code="wrong-input",
+        )
+    if not words:
+        raise SaccadeError(f"sentence {n} has no words; give at least one", code="empty-text")
+    return one if isinstance(one, Sentence) else Sentence(tuple(words), None, n)
 
 
 def usual_of(counts: dict[int, Counter[int]], size: int) -> list[int]:

@@ -1,8 +1,11 @@
-"""What a task is: it reads examples, learns vocabularies, builds a model, makes batches, and measures. One file per task."""
+"""What a task is: it reads examples, learns vocabularies, builds a model, makes batches, predicts, shows its attention and measures.
+
+One file per task, and nothing elsewhere asks which task it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,15 +18,17 @@ from ..core import auxiliary_losses
 from ..data.archives import file_of
 from ..data.bad_lines import Skipped
 from ..data.batches import Plans, padding_share, rounded
-from ..data.corpora import Kind, read
+from ..data.corpora import Kind, inputs, read
 from ..data.vocabulary import Vocabulary
-from ..errors import SaccadeError
+from ..errors import SaccadeError, did_you_mean, with_article
 from ..models.builder import Builder
 from ..models.protocols import Encoder
 from ..recipe import Recipe, tasks
 from ..settings import AUTO, fixed, resolve
 from ..training.losses import Batch
 from ..training.work import Work
+from ..views.document import Document
+from .search_options import Option
 
 table = tasks
 GENERATING = ("training.doubly_stochastic", "training.dev_bleu")  # settings of tasks with outputs
@@ -54,6 +59,24 @@ class Task:
     settings: ClassVar[tuple[str, ...]] = ("training.smoothing", "training.tokens")
     command: ClassVar[str] = 'translate {model} "your sentence"'  # how a trained model is used
     method: ClassVar[str] = 'm.translate("your sentence")'  # and how in Python
+    # What a trained model does. `predict` does the first; a command and a method of `System` have each of these names.
+    verbs: ClassVar[tuple[str, ...]] = ()
+    # Which of them a service answers at /v1/<verb>, and which fields of an answer it sends.
+    routes: tuple[str, ...] = ()
+    answers: ClassVar[tuple[str, ...]] = ()
+    # The options of `predict`; a service and the command line take them from here.
+    predict_options: ClassVar[dict[str, Option]] = {}
+    # The fields of an input, then what else `attention` needs: "text" or "image", a "question", a "target" to generate.
+    fields: ClassVar[tuple[str, ...]] = ("text",)
+    looks: ClassVar[tuple[str, ...]] = ("text",)
+    attending: ClassVar[str] = "transformer"  # families whose attention can be shown
+    by_token: ClassVar[bool] = False  # whether texts become texts token by token
+    single_examples: ClassVar[bool] = False  # whether a batch can be made of any examples
+    # Arguments of `predict` that leave out what only a view of the answer needs.
+    without_view: ClassVar[dict[str, Any]] = {}
+    # The classes of its examples, and how plain values for one are written.
+    example_types: ClassVar[tuple[type[Any], ...]] = ()
+    example_form: ClassVar[str] = "a text"
     # from a recipe, training examples, and the vocabulary that a first model brings
     learn: ClassVar[Callable[..., Task]]
     restore: ClassVar[Callable[..., Task]]  # from a recipe and what `tokens` gave
@@ -65,6 +88,10 @@ class Task:
     work: Callable[[Recipe, Sequence[Any], Sequence[Any], torch.device], Work]
     # metrics of a model on examples, for people; may take the `options`
     evaluate: Callable[..., dict[str, Any]]
+    # Answers of a model to inputs as they come, each with the number of its input; takes the `predict_options`.
+    predict: Callable[..., Iterator[tuple[int, Any]]]
+    # What a model looked at while it read an input, or generated a `target`: of all attention, or `only` one of a name.
+    attention: Callable[..., Document]
 
     @classmethod
     def read(cls, recipe: Recipe, where: str, skipped: Skipped | None = None) -> list[Any]:
@@ -92,22 +119,14 @@ class Task:
     def divide(cls, examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
         """Split the examples into training examples and a held-out `share`, the same for every seed, since models of several seeds are compared.
         A share of 0 means 5 %, but at least 50 examples or a third of them: fewer are too noisy to choose a model."""
-        count = (
-            round(
-                (share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3)))
-                * len(examples)
-            )
-            or 1
-        )
+        share = share or max(HELD_OUT, min(FEWEST_DEV / max(len(examples), 1), 1 / 3))
+        count = round(share * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError(
                 "there is one training example and no data.dev; give more examples, or a dev set"
             )
-        chosen = set(
-            np.argsort(np.random.PCG64([0, 1]).random_raw(len(examples)), kind="stable")[
-                :count
-            ].tolist()
-        )
+        draws = np.random.PCG64([0, 1]).random_raw(len(examples))
+        chosen = set(np.argsort(draws, kind="stable")[:count].tolist())
         return [one for n, one in enumerate(examples) if n not in chosen], [
             examples[n] for n in sorted(chosen)
         ]
@@ -119,6 +138,83 @@ class Task:
         return cls.restore(
             recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}
         ).build(builder)
+
+    @classmethod
+    def vocabularies(cls, tokens: dict[str, Any]) -> tuple[Vocabulary, ...]:
+        """The vocabularies that `learn` takes over from a first model's `tokens`: what that model reads."""
+        return (from_tokens(tokens, "text", "joint", "source"),)
+
+    @classmethod
+    def example(cls, values: Any, line: int) -> Any:
+        """An example as it is, or from plain values such as (source, target)."""
+        if isinstance(values, cls.example_types):
+            return values
+        parts = [values] if isinstance(values, str) else values
+        count = cls.example_form.count(",") + 1
+        if not isinstance(parts, list | tuple) or len(parts) != count or None in parts:
+            raise SaccadeError(
+                f"example {line} is {str(values)[:60]!r}; expected {cls.example_form}",
+                code="wrong-example",
+            )
+        return cls.from_values(parts, line)
+
+    @classmethod
+    def from_values(cls, parts: Sequence[Any], line: int) -> Any:
+        """An example from as many plain values as it has."""
+        return cls.example_types[0](*parts, line=line)
+
+    def inputs(self, given: Any) -> tuple[list[Any], bool]:
+        """What `predict` reads, as a list, and whether one input was given by itself: here texts."""
+        if isinstance(given, str):
+            return [given], True
+        texts = items(given, self.method)
+        wrong = next((n for n, one in enumerate(texts, 1) if not isinstance(one, str)), None)
+        if wrong is not None:
+            raise SaccadeError(
+                f"expected texts, got {type(texts[wrong - 1]).__name__} as number {wrong}; write {self.method}",
+                code="wrong-input",
+            )
+        return texts, False
+
+    def input_from(self, *values: Any) -> Any:
+        """What `predict` reads, from the values of its `fields`."""
+        return values if len(values) > 1 else values[0]
+
+    def read_inputs(self, recipe: Recipe, where: str) -> Iterator[Any]:
+        """The inputs of data, one by one, without labels or targets; see `corpora.inputs`."""
+        return inputs(self.data, where, recipe.data.swap, recipe.data.options_of(where))
+
+    @classmethod
+    def check_predict(cls, options: Mapping[str, Any]) -> None:
+        """Raises where `predict` has no such option, or not with that value."""
+        for name, value in options.items():
+            if name not in cls.predict_options:
+                what = f"a prediction of {table.name_of(cls)} has no option '{name}'"
+                hint = did_you_mean(name, cls.predict_options)
+                raise SaccadeError(what + hint, code="unknown-predict-option")
+            if value is not None:
+                cls.predict_options[name].check_value(name, value)
+
+    def seen_with(self, given: Any, answer: Any) -> tuple[Any, ...]:
+        """What `attention` is asked for to show how an answer came about: the input, and the target where there is one."""
+        parts = given if isinstance(given, tuple) else (given,)
+        return (*parts, str(answer)) if "target" in self.looks else parts
+
+    def reconstructions(self, model: nn.Module, examples: Sequence[Any]) -> list[Any]:
+        """Pictures before and after, of a task that makes pictures of pictures."""
+        return []
+
+    def count_tokens(self, given: Any, target: str = "") -> int:
+        """How many tokens a model reads of what `attention` is asked for: of the longer text."""
+        texts = [one for one in (given, target) if isinstance(one, str) and one]
+        return len(self.reads.encode_ids(texts[:1])[0]) if self.reads and texts else 0
+
+    def refuse_target(self, target: Any) -> None:
+        if target is not None:
+            name = with_article(table.name_of(self))
+            raise SaccadeError(
+                f"{name} model generates no text; leave the target out", code="no-target"
+            )
 
     def per_example(self, model: nn.Module, examples: Sequence[Any], **options: Any) -> Each:
         """What the metrics of `evaluate` with these options add up from, so that two models can be compared example by example."""
@@ -136,6 +232,7 @@ class ExampleTask(Task):
     """A task whose examples are sequences of their own, not cut from a stream."""
 
     settings = (*Task.settings, "data.max_length", "training.round_to", "training.agreement")
+    single_examples = True
     numbers: Callable[[Sequence[Any]], list[Any]]  # each example as token numbers, with its `line`
     # how many tokens of a numbered example are read, and how many generated
     size: Callable[[Any], tuple[int, int]]
@@ -227,12 +324,8 @@ class ExampleWork(Work):
 
     def fitting(self, numbers: list[Any], recipe: Recipe, least: float = 0.5) -> list[Any]:
         """The examples that training can use, at least this share; the others are counted, or in a strict recipe refused."""
-        reasons = [self.task.misfit(example, recipe) for example in numbers]
-        wrong = [
-            (example, reason)
-            for example, reason in zip(numbers, reasons, strict=True)
-            if reason is not None
-        ]
+        reasons = [(example, self.task.misfit(example, recipe)) for example in numbers]
+        wrong = [(example, reason) for example, reason in reasons if reason is not None]
         if wrong and recipe.data.strict:
             raise SaccadeError(wrong[0][1][1])
         if wrong and len(numbers) - len(wrong) < (
@@ -243,7 +336,7 @@ class ExampleWork(Work):
             )
         for example, (kind, _) in wrong:
             self.skipped.add(recipe.data.train, kind, file_of(example) or example.line)
-        return [example for example, reason in zip(numbers, reasons, strict=True) if reason is None]
+        return [example for example, reason in reasons if reason is None]
 
     def epoch(self, epoch: int) -> Sequence[list[int]]:
         return self.plans(self.seed, epoch)
@@ -259,6 +352,28 @@ class ExampleWork(Work):
 
 
 ExampleTask.worker = ExampleWork
+
+
+def items(given: Any, call: str) -> list[Any]:
+    """A list of what was given, if it is several things."""
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise SaccadeError(
+            f"expected a text or a list of texts, got {type(given).__name__}; write {call}",
+            code="wrong-input",
+        )
+    return list(given)
+
+
+def one_text(given: Any) -> str:
+    """The text to look at, if it is one that has words."""
+    if not isinstance(given, str):
+        raise SaccadeError(
+            f"expected one text, got {type(given).__name__}; look at one at a time: m.look(text)",
+            code="wrong-input",
+        )
+    if not given.strip():
+        raise SaccadeError("the text is empty; give a sentence", code="empty-text")
+    return given
 
 
 def percent_of(total: Sequence[float]) -> float:

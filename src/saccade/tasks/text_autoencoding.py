@@ -16,13 +16,15 @@ from ..data.corpora import TEXTS_ALONE
 from ..data.pairs import Pair
 from ..data.vocabulary import Vocabulary
 from ..decoding import decode, searcher
+from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.protocols import Seq2Seq, TextAutoencoder
 from ..recipe import AutoencodingRecipe, Recipe
 from ..training.losses import Batch
+from .pair_work import PairWork, WorkWithBleu
 from .task import ExampleTask, device_of, learn_vocabulary, table
 from .text_to_text import TextToText
-from .translation import Pairs, PairWork, Scores, WorkWithBleu
+from .translation import Pairs, Scores
 
 
 @table.add(
@@ -35,6 +37,7 @@ class TextAutoencoding(TextToText):
     settings = (*ExampleTask.settings, "autoencoding", "autoencoding.drop", "autoencoding.shuffle")
     command: ClassVar[str] = 'reconstruct {model} "your text"'
     method: ClassVar[str] = 'm.reconstruct("your text")'
+    verbs = ("reconstruct", "encode", "from_latent", *TextToText.verbs)
     how: AutoencodingRecipe
 
     @classmethod
@@ -88,6 +91,11 @@ class TextAutoencoding(TextToText):
     def encode(self, model: nn.Module, texts: Sequence[str], budget: int = 256) -> Tensor:
         """The latent of each text: B L."""
         assert isinstance(model, TextAutoencoder)
+        if not texts or not all(text.strip() for text in texts):
+            raise SaccadeError(
+                'expected a text or a list of texts, none of them empty; write m.encode("your text")',
+                code="empty-text",
+            )
         found, rows = (
             list[Tensor](),
             [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))],

@@ -73,21 +73,18 @@ class TextToText(Translation):
     def evaluate(
         self,
         model: nn.Module,
-        pairs: Pairs,
-        *given: Any,
+        examples: Pairs,
+        beam: int = 1,
+        *,
         controls: Pairs | None = None,
         **options: Any,
     ) -> dict[str, Any]:
         """The metrics of translation, exact matches, perplexity and what `data.metrics` names; those of controls, given the training pairs."""
-        found = super().evaluate(model, pairs, *given, **options)
+        found = super().evaluate(model, examples, beam, **options)
         found["perplexity"] = exp(found["loss"])
         if controls is not None:
-            search = {
-                name: value
-                for name, value in options.items()
-                if name in ("beam", "max_length", "length_penalty")
-            }
-            found |= self.judge_controls(model, pairs, controls, search)
+            search, _ = self.split({"beam": beam, **options})
+            found |= self.judge_controls(model, examples, controls, search)
         return found
 
     def judge_controls(

@@ -3,15 +3,14 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from ..core import record, sites
+from ..core import record
 from ..core.record import source_weights, stretch_weights
 from ..data.bad_lines import Skipped, lopsided
 from ..data.batches import on, pad
@@ -19,7 +18,7 @@ from ..data.corpora import PAIRS
 from ..data.pairs import Pair
 from ..data.unspaced_scripts import unspaced_script
 from ..data.vocabulary import Vocabulary
-from ..decoding import Hypothesis, MakeSearch, decode, searcher
+from ..decoding import Hypothesis, decode
 from ..errors import SaccadeError
 from ..models.builder import Builder
 from ..models.protocols import Seq2Seq
@@ -27,19 +26,13 @@ from ..recipe import Recipe
 from ..training.losses import Batch
 from ..training.work import Work
 from ..views.answers import Aligned, Translated
-from .output_lengths import OutputLengths, check_length
-from .rewards import reward_of
-from .task import (
-    GENERATING,
-    Each,
-    ExampleTask,
-    ExampleWork,
-    Task,
-    device_of,
-    from_tokens,
-    learn_vocabulary,
-    table,
-)
+from ..views.document import Document
+from . import decoding_steps
+from .attention_sites import attends, sites_between
+from .generating import Generating
+from .pair_work import PairWork, WorkWithBleu
+from .search_options import SEARCH, Option, OutputLengths, make_search
+from .task import GENERATING, ExampleTask, device_of, from_tokens, learn_vocabulary, one_text, table
 from .text_scores import (
     alignment_error_rate,
     bleu_metric,
@@ -54,6 +47,8 @@ from .text_scores import (
 
 Pairs = Sequence[Pair]
 Scores = dict[str, float | str]
+LONGEST = 50_000  # characters of a text to translate
+MOST_SHOWN = 1000  # tokens that are generated to be looked at, where a text is still longer
 # position in an output → the word that is copied there, and its number in the source
 Copies = dict[int, tuple[str, int]]
 
@@ -71,20 +66,23 @@ FOR_PAIRS = (*GENERATING, "data.tokenize", "data.swap", "vocabulary.joint", "tra
 
 
 @table.add("translation", paper="Bahdanau et al. 2015")
-class Translation(ExampleTask):
+class Translation(Generating):
     """From one text to another: two vocabularies and what can be done with a model between them."""
 
     needs, data = Seq2Seq, PAIRS
     settings = (*ExampleTask.settings, *FOR_PAIRS, "data.max_ratio")
+    verbs: ClassVar[tuple[str, ...]] = ("translate", "align", "steps", "score")
+    routes, looks, by_token = ("translate",), ("text", "target"), True
+    counted, judged_tokens = "sentences", 8192
+    shown = staticmethod(lambda pair: (pair.source, pair.target))
+    predict_options = SEARCH | {"copy_unknown": Option(bool, "copy unknown words from the source")}
+    example_types, example_form = (Pair,), "(source, target)"
+    steps, score_target = decoding_steps.steps, decoding_steps.score
     # whether the sides of a pair should be about as long as each other
     alike: ClassVar[bool] = True
-    measures: ClassVar[dict[str, bool]] = {"loss": False, "bleu": True}
     # without and with BLEU on the dev set
-    workers: ClassVar[tuple[type["PairWork"], type["PairWork"]]]
-    options = Task.options | {
-        "beam": searcher,
-        "max_length": check_length,
-        "length_penalty": partial(searcher, 2),
+    workers: ClassVar[tuple[type[PairWork], type[PairWork]]] = PairWork, WorkWithBleu
+    options = Generating.options | {
         "quarters": bool,
         "moses": moses_tokenizer,
         "tokenize": bleu_metric,
@@ -132,6 +130,12 @@ class Translation(ExampleTask):
         source = from_tokens(tokens, "joint", "source")
         target = source if "joint" in tokens else from_tokens(tokens, "target")
         return cls(source, target, recipe.data.tokenize, OutputLengths(**tokens.get("outputs", {})))
+
+    @classmethod
+    def vocabularies(cls, tokens: dict[str, Any]) -> tuple[Vocabulary, ...]:
+        """Where the first model translates, also what it generates."""
+        target = (from_tokens(tokens, "target"),) if "target" in tokens else ()
+        return *super().vocabularies(tokens), *target
 
     def tokens(self) -> dict[str, Any]:
         names = (
@@ -203,20 +207,31 @@ class Translation(ExampleTask):
             [one.line for one in numbers],
         )
 
-    def translate(
+    def inputs(self, given: Any, first: int = 1) -> tuple[list[str], bool]:
+        """Texts, each a sentence: a whole book would take hours, and all memory; `first` is the number of the first one."""
+        texts, alone = super().inputs(given)
+        for n, size in enumerate(map(len, texts), first):
+            if size > LONGEST:
+                raise SaccadeError(
+                    f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line",
+                    code="text-too-long",
+                )
+        return texts, alone
+
+    def predict(
         self,
         model: nn.Module,
         texts: Sequence[str],
-        search: MakeSearch,
         budget: int = 3072,
         max_length: int | None = None,
         copy_unknown: bool = True,
+        **options: Any,
     ) -> Iterator[tuple[int, Translated]]:
         """Translations as they come, each with the number of its text; texts of similar lengths, `budget` tokens of them, go together.
         Unknown words of an output are copied from the source, or stay."""
         model.eval()
-        words = self.target
-        encoded = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
+        words, search = self.target, make_search(options)
+        encoded = self.source_ids(texts)
         order = sorted(
             (n for n in range(len(texts)) if texts[n].strip()), key=lambda n: len(encoded[n])
         )
@@ -232,7 +247,7 @@ class Translation(ExampleTask):
             source, lengths = on(
                 device_of(model), *pad([encoded[n] for n in chosen], self.source.pad)
             )
-            started = search(words.bos, words.eos, tuple({words.pad, words.bos} - {words.eos}))
+            started = search(words.bos, words.eos, self.never)
             limits = [max_length or self.lengths.limit(len(encoded[n])) for n in chosen]
             found = decode(model, source, lengths, started, limits)  # type: ignore[arg-type]
             given = [
@@ -240,6 +255,23 @@ class Translation(ExampleTask):
                 for n, one in zip(chosen, found, strict=True)
             ]
             yield from zip(chosen, self.spell(model, given, found, copy_unknown), strict=True)
+
+    @property
+    def never(self) -> tuple[int, ...]:
+        """Tokens that no output has."""
+        words = self.target
+        return tuple({words.pad, words.bos} - {words.eos})
+
+    def source_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of texts to translate, each with its end."""
+        return [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
+
+    def finish(
+        self, model: nn.Module, text: str, ids: list[int], found: list[Hypothesis], **options: Any
+    ) -> Translated:
+        """The translation of a text from what a search found for its tokens."""
+        given = [Numbered(ids, found[0].tokens, Pair(text, ""), 0)]
+        return next(self.spell(model, given, [found], options.get("copy_unknown", True)))
 
     def spell(
         self,
@@ -326,80 +358,65 @@ class Translation(ExampleTask):
                 )
         return [found[n] for n in range(len(pairs))]
 
+    def attention(self, model: nn.Module, given: Any, target: Any = None, **how: Any) -> Document:
+        """All attention of a translation, its own or a given one, or one of them."""
+        text = one_text(given)
+        if target is None:
+            most = MOST_SHOWN if len(text.split()) > MOST_SHOWN else None
+            texts, _ = self.inputs(text)
+            [(_, found)] = self.predict(model, texts, beam=how.get("beam", 1), max_length=most)
+            target = found.text
+        source, output = (
+            [*side.label_text(one), "<eos>"]
+            for side, one in ((self.source, text), (self.target, target))
+        )
+        batch = self.batch(self.numbers([Pair(text, target)]), device_of(model))
+        sites = sites_between(model, batch.inputs, source, output, how.get("only"))
+        return Document(text, text.split(), target.split(), sites)
+
+    def count_tokens(self, given: Any, target: str = "") -> int:
+        return 1 + max(
+            len(self.source.encode_ids([given])[0]), len(self.target.encode_ids([target])[0])
+        )
+
     def score(
         self, outputs: Sequence[str], pairs: Pairs, moses: str | None = None, tokenizer: str = "13a"
     ) -> Scores:
         return scores(outputs, [pair.target for pair in pairs], moses, tokenizer)
 
-    def outputs(
-        self,
-        model: nn.Module,
-        pairs: Pairs,
-        beam: int = 1,
-        max_length: int | None = None,
-        length_penalty: float = 1.0,
-        copy_unknown: bool = True,
-    ) -> tuple[list[str], int]:
-        """The model's own targets, and how many of them were cut at the length limit."""
-        search, sources = searcher(beam, length_penalty), [pair.source for pair in pairs]
-        found = dict(
-            self.translate(model, sources, search, max_length=max_length, copy_unknown=copy_unknown)
-        )
-        return [found[n].text for n in range(len(pairs))], sum(
-            not one.finished for one in found.values()
-        )
+    def write(
+        self, model: nn.Module, pairs: Pairs, **options: Any
+    ) -> Iterator[tuple[int, Translated]]:
+        return self.predict(model, [pair.source for pair in pairs], **options)
 
-    def per_example(
-        self,
-        model: nn.Module,
-        examples: Pairs,
-        beam: int = 1,
-        max_length: int | None = None,
-        length_penalty: float = 1.0,
-        tokenize: str = "",
-        copy_unknown: bool = True,
-        **options: Any,
-    ) -> Each:
-        outputs, _ = self.outputs(model, examples, beam, max_length, length_penalty, copy_unknown)
-        rows = [
-            (pair.source, pair.target, output)
-            for pair, output in zip(examples, outputs, strict=True)
-        ]
-        references = [pair.target for pair in examples]
-        return Each(
-            rows,
-            text_sums(
-                outputs, references, bleu_tokenizer(tokenize or self.tokenize, references)[0]
-            ),
-        )
+    def sums(
+        self, outputs: Sequence[str], pairs: Pairs, tokenize: str = "", **_: Any
+    ) -> dict[str, Any]:
+        references = [pair.target for pair in pairs]
+        tokenizer, _note = bleu_tokenizer(tokenize or self.tokenize, references)
+        return text_sums(outputs, references, tokenizer)
 
-    def evaluate(
+    def judge(
         self,
-        model: nn.Module,
+        outputs: Sequence[str],
         pairs: Pairs,
-        beam: int = 1,
         quarters: bool = False,
         moses: str | None = None,
         tokenize: str = "",
-        max_length: int | None = None,
-        length_penalty: float = 1.0,
-        copy_unknown: bool = True,
     ) -> dict[str, Any]:
-        """BLEU, chrF and GLEU with their signatures, loss, BLEU by length quarter, and where there are gold links the alignment error rate,
-        beside that of the diagonal."""
+        """BLEU, chrF and GLEU with their signatures, and BLEU by length quarter."""
         tokenizer, note = bleu_tokenizer(tokenize or self.tokenize, [pair.target for pair in pairs])
-        outputs, cut = self.outputs(model, pairs, beam, max_length, length_penalty, copy_unknown)
-        found: dict[str, Any] = {
-            "sentences": len(pairs),
-            "beam": beam,
-            **self.score(outputs, pairs, moses, tokenizer),
-        }
+        found: dict[str, Any] = {**self.score(outputs, pairs, moses, tokenizer)}
         if note:
             found["bleu_tokenizer"] = f"{tokenizer} {note}"
-        if cut:
-            found["cut_outputs"] = cut
-        found |= self.metrics(model, self.numbers(pairs))
-        gold = [pair for pair in pairs if pair.alignment is not None]
+        return found | ({"by_length": by_length(outputs, pairs, tokenizer)} if quarters else {})
+
+    def evaluate(
+        self, model: nn.Module, examples: Pairs, beam: int = 1, **options: Any
+    ) -> dict[str, Any]:
+        """The metrics of outputs, loss, and where there are gold links the alignment error rate, beside that of the diagonal."""
+        found = super().evaluate(model, examples, beam, **options)
+        gold = [pair for pair in examples if pair.alignment is not None]
         if gold and attends(model):
             predicted = [one.links for one in self.align(model, gold)]
             wanted = [(pair.alignment or (), pair.possible or ()) for pair in gold]
@@ -408,8 +425,6 @@ class Translation(ExampleTask):
             ]
             for name, guess in (("aer", predicted), ("aer_diagonal", diagonal)):
                 found[name] = alignment_error_rate(guess, *zip(*wanted, strict=True))
-        if quarters:
-            found["by_length"] = by_length(outputs, pairs, tokenizer)
         return found
 
 
@@ -417,39 +432,3 @@ def swap(pair: Pair) -> Pair:
     """The pair from its target to its source; tags are of the source alone, and go."""
     turn = lambda links: None if links is None else tuple((j, i) for i, j in links)
     return Pair(pair.target, pair.source, pair.line, turn(pair.alignment), turn(pair.possible))
-
-
-def attends(model: nn.Module) -> bool:
-    return any(site.cross for site in sites(model).values())
-
-
-class PairWork(ExampleWork):
-    """Translation by the likelihood of references, or also by a reward of the model's own outputs."""
-
-    task: Translation
-
-    def __init__(self, task: Translation, recipe: Recipe, *given: Any) -> None:
-        super().__init__(task, recipe, *given)
-        self.reward = reward_of(recipe, task.target.bos, task.target.eos)
-        self.only_forward = self.captures = self.reward is None
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return super().loss(model, batch) if self.reward is None else self.reward(model, batch)
-
-
-class WorkWithBleu(PairWork):
-    """With greedy BLEU among the metrics on the dev set."""
-
-    def __init__(self, task: Translation, *given: Any) -> None:
-        super().__init__(task, *given)
-        self.tokenizer, note = bleu_tokenizer(task.tokenize, [one.pair.target for one in self.dev])
-        bleu_metric(self.tokenizer)  # a missing package shows now, not after the first evaluation
-        self.notes += (f"BLEU on dev: the tokenizer {self.tokenizer} {note}",) if note else ()
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        pairs = [one.pair for one in self.dev]
-        scored = self.task.score(self.task.outputs(model, pairs)[0], pairs, None, self.tokenizer)
-        return {**super().evaluate(model), "bleu": float(scored["bleu"])}
-
-
-Translation.workers = PairWork, WorkWithBleu

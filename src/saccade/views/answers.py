@@ -26,6 +26,11 @@ class Result:
     """What all results share: one line when printed, `save`, `document` (what the model looked at), equality that knows arrays."""
 
     look: MakeDocument | None = None
+    # The field that a result prints as.
+    printed: ClassVar[str] = "text"
+
+    def __str__(self) -> str:
+        return str(getattr(self, self.printed))
 
     def to_dict(self, *names: str) -> dict[str, Any]:
         """The result as lists, numbers, texts and None, for JSON, a table or an HTTP answer; with `names`, these fields alone.
@@ -69,22 +74,34 @@ class Result:
         return f"{type(self).__name__}({shorten(str(self), 80)!r})"
 
 
+class Written(Result):
+    """A generated text: prints as the text, unpacks to text, log_prob."""
+
+    text: str
+    log_prob: float
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.text, self.log_prob))
+
+    def _repr_html_(self) -> str:
+        read = escape(getattr(self, "source", "") or getattr(self, "name", ""))
+        return f'<p dir="auto">{read}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Seen(Result):
     """The label of a picture, the probability of each label, and how much each position of the encoder's grid counted (rows × columns)."""
 
+    printed: ClassVar[str] = "label"
     label: str
     probabilities: dict[str, float]
     name: str
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
 
-    def __str__(self) -> str:
-        return self.label
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Caption(Result):
+class Caption(Written):
     """The caption of a picture: the text, how likely it is, whether it ended, what else a beam found, its words, how much each looked at
     each position of the image encoder's grid (words × rows × columns; None without attention), and the picture's name."""
 
@@ -97,21 +114,13 @@ class Caption(Result):
     name: str
     look: MakeDocument | None = field(default=None, compare=False)
 
-    def __str__(self) -> str:
-        return self.text
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.text, self.log_prob))
-
-    def _repr_html_(self) -> str:
-        return f'<p dir="auto">{escape(self.name)}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answered(Result):
     """The answer to a question about a picture, the probability of each answer, and where each piece of the question looked: pieces × rows
     × columns of the encoder's grid; unpacks to answer, probability."""
 
+    printed: ClassVar[str] = "answer"
     answer: str
     probabilities: dict[str, float]
     question: str
@@ -119,9 +128,6 @@ class Answered(Result):
     pieces: list[str]
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        return self.answer
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.answer, self.probabilities[self.answer]))
@@ -161,7 +167,7 @@ class Reconstructed(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Translated(Result):
+class Translated(Written):
     """One translation: the text, how likely it is, its tokens, whether it ended, and what else a beam found; unpacks to text, log_prob."""
 
     text: str
@@ -175,28 +181,17 @@ class Translated(Result):
     copied: tuple[tuple[int, int], ...] = ()
     look: MakeDocument | None = field(default=None, compare=False)
 
-    def __str__(self) -> str:
-        return self.text
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.text, self.log_prob))
-
-    def _repr_html_(self) -> str:
-        return f'<p dir="auto">{escape(self.source)}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Classified(Result):
     """A text's label, the probability of each, and how much each of its pieces counted; unpacks to label, probability."""
 
+    printed: ClassVar[str] = "label"
     label: str
     probabilities: dict[str, float]
     pieces: list[str]
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        return self.label
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.label, self.probabilities[self.label]))

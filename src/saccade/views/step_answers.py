@@ -35,9 +35,6 @@ class Steps(Result):
     steps: tuple[Step, ...]
     source: str
 
-    def __str__(self) -> str:
-        return self.text
-
     def facts(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,7 @@ from torch import Tensor, nn
 from ... import api
 from ...config import recipes
 from ...errors import SaccadeError
-from ...system.system import examples_of
-from ...tasks.task import ExampleTask
+from ...system.recipe_data import examples_of
 from ...training.loop import Watcher
 from ...training.losses import batch_loss
 from ...views.plots.layout import in_rows, panels
@@ -108,10 +106,11 @@ def train(residual: str, depth: int, updates: int, seed: int, out: Path) -> api.
 
 def loss_of(system: api.System) -> Callable[[], float]:
     """The mean loss on some of a system's training examples."""
-    task: Any = system.task
-    if not isinstance(task, ExampleTask):
+    task = system.task
+    if not task.single_examples:
         raise SaccadeError(
-            f"a landscape needs a model that learns from single examples, got one of {system.recipe.task}"
+            f"a landscape needs a model that learns from single examples, got one of {system.recipe.task}",
+            code="no-single-examples",
         )
     batch = task.batch(task.numbers(examples_of(system.recipe, "train")[:EXAMPLES]), system.device)
     count = float(batch.wanted().sum())

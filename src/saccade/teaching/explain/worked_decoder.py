@@ -20,7 +20,6 @@ from ...data.batches import on, pad
 from ...decoding.session import PlainSession
 from ...errors import SaccadeError
 from ...tasks.task import device_of
-from ...tasks.translation import Translation
 from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, shorten
 from .attention_steps import array
 
@@ -99,7 +98,7 @@ def find_moment(
     system: Any, source: str, target: str | None, step: int, layer: int | None, head: int | None
 ) -> Moment:
     """Decodes up to a step, the target's tokens fed in, and listens to one attention to the source."""
-    task: Translation = system.require(Translation, "explain an output word")
+    task = system.require("align")
     model = system.model.eval()
     name, site = cross_site(model, layer, head)
     if not source.strip():

@@ -1,7 +1,7 @@
 """From a record of a model at work to a document: which tokens are the rows and columns of each attention."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,54 +12,21 @@ from torch import Tensor, nn
 from ..core import record
 from ..core import sites as attention_sites
 from ..core.record import Look, pass_weights, pooled_index, stretch_weights
-from ..data.image_examples import Asked, Captioned, Picture, Pictured
-from ..data.pairs import Pair
-from ..decoding import Sample, decode
-from ..models.attention_maps import attention_maps, grad_cam
+from ..data.image_examples import Picture
+from ..models.attention_maps import attention_maps
 from ..models.protocols import ImageEncoder
-from ..tasks.captioning import Captioning
-from ..tasks.classification import Classification
-from ..tasks.image_classification import ImageClassification
-from ..tasks.objectives import HIDDEN
-from ..tasks.open_questions import OpenQuestions
-from ..tasks.questions import Questions
-from ..tasks.task import device_of
-from ..tasks.translation import Translation
 from ..training.work import Work
-from ..views.document import MOST_PIXELS, Site
+from ..views.document import MOST_PIXELS, Document, Site
 from ..views.long_texts import Found, make_sites
-from ..views.selection import is_flat
 
-# the tokens read, what came of them, and all attention
-Shown = tuple[list[str], list[str], list[Site]]
-MEAN_ROW, TOKEN_ROW, GRAD_CAM = "mean of all positions", "class token", "Grad-CAM"
-
-
-def show_translation(
-    task: Translation, model: nn.Module, text: str, output: str, only: str | None = None
-) -> Shown:
-    """All attention of a translation, or one of them."""
-    source, target = (
-        [*task.source.label_text(text), "<eos>"],
-        [*task.target.label_text(output), "<eos>"],
-    )
-    batch = task.batch(task.numbers([Pair(text, output)]), device_of(model))
-    return text.split(), output.split(), sites_between(model, batch.inputs, source, target, only)
+MEAN_ROW, TOKEN_ROW = "mean of all positions", "class token"
+# what was read: its tokens, what came of it, and attention that is not recorded, such as that of a pool
+Read = tuple[list[str], str, list[Found]]
 
 
-def show_denoising(task: Any, model: nn.Module, text: str) -> Shown:
-    """What is generated for each <mask> of a text, or after its end without one, and all attention meanwhile."""
-    words, device = task.text, device_of(model)
-    ids, _ = task.encode_hidden(text if HIDDEN in text else text + HIDDEN)
-    source = torch.tensor([ids], device=device)
-    lengths, search = (
-        torch.tensor([len(ids)], device=device),
-        Sample(words.bos, words.eos, (words.pad, words.bos), 0.0),
-    )
-    output = decode(model.eval(), source, lengths, search, [task.how.block])[0][0].tokens  # type: ignore[arg-type]
-    names, target = task.names(ids), [*task.names(output), "<eos>"]
-    read = torch.tensor([[words.bos, *output]], device=device)
-    return names, target[:-1], sites_between(model, (source, lengths, read), names, target)
+def attends(model: nn.Module) -> bool:
+    """Whether a model looks at positions of what it reads while it generates, not at one vector of it all."""
+    return any(site.cross for site in attention_sites(model).values())
 
 
 def sites_between(
@@ -108,27 +75,20 @@ def weights_between(
     return stretch_weights(pass_weights(calls, from_rows, None)[0], len(asked), columns)
 
 
-def show_reading(task: Any, model: nn.Module, text: str, only: str | None = None) -> Shown:
-    """The attention inside a model that reads one text, or one of these, and what its label was pooled from, where it has one."""
-    sites = []
+def attention_of_reading(
+    model: nn.Module, text: str, read: Callable[[str], Read], called: str, only: str | None
+) -> Document:
+    """The attention inside a model while it read one text, or that of one name; `called` is what it says of the text."""
     with record(model, quiet=True) as seen:
-        if isinstance(task, Classification):
-            [one] = task.classify(model, [text])
-            tokens, outcome, pool = one.pieces, one.label, torch.as_tensor(one.weights)[None, None]
-            sites.append(Found("pool", [outcome], tokens, 1, lambda _: pool))
-        else:
-            tokens, outcome = task.look(model, text)
+        tokens, outcome, sites = read(text)
     for name, looks in seen.items():
         call = looks.calls[-1]
         names = ["<global>"] * call.mechanism.mask.extra + tokens
         if name != "pool" and call.sizes[2] == call.sizes[3] == len(names):
             weights = partial(weights_between, [call], len(names), len(names))
             sites.append(Found(name.removeprefix("body."), names, names, call.sizes[1], weights))
-    return (
-        text.split(),
-        [outcome],
-        make_sites([one for one in sites if only in (None, one.name)], only is not None),
-    )
+    made = make_sites([one for one in sites if only in (None, one.name)], only is not None)
+    return Document(text, text.split(), [outcome], made, called=("text", called))
 
 
 def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:
@@ -136,71 +96,6 @@ def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:
     _, *whole = image.pixels().shape
     scale = max(1.0, min(whole[0] / size[0], whole[1] / size[1], MOST_PIXELS / max(size)))
     return image.pixels((round(size[0] * scale), round(size[1] * scale))).permute(1, 2, 0)
-
-
-def show_label(task: ImageClassification, model: nn.Module, image: Picture) -> Shown:
-    """What an image classifier looks at: all its layers together, each by itself, and what the label was pooled from; where no layer attends
-    from positions to positions, first Grad-CAM of its label."""
-    [seen] = task.classify(model, [image])
-    batch = task.batch(task.numbers([Pictured(image)]), device_of(model))
-    sites = sites_inside(model.body, batch.inputs[0], model.weights(batch.inputs[0])[0], seen.label)  # type: ignore[arg-type, operator]
-    offset = model.body.offset(*task.image_size, *seen.weights.shape)  # type: ignore[union-attr, operator]
-    if not attention_sites(model.body):  # type: ignore[arg-type]
-        found = grad_cam(model, batch.inputs[0], task.labels.index(seen.label))  # type: ignore[arg-type]
-        if found.any():
-            sites.insert(
-                0,
-                Site.over_picture(
-                    GRAD_CAM, [seen.label], found.view(1, 1, -1), found.shape, offset
-                ),
-            )
-    if not is_flat(seen.weights.ravel().tolist()):
-        sites.append(
-            Site.over_picture(
-                "pool", [seen.label], [[seen.weights.ravel()]], seen.weights.shape, offset
-            )
-        )
-    return [image.name], [seen.label], sites
-
-
-def show_caption(task: Captioning, model: nn.Module, image: Picture, caption: str) -> Shown:
-    """All attention of a caption to its picture, while the model was made to generate it."""
-    batch, words = (
-        task.batch(task.numbers([Captioned(image, (caption,))]), device_of(model)),
-        task.text.label_text(caption),
-    )
-    sites = sites_over(
-        model,
-        model.image,  # type: ignore[arg-type]
-        batch.inputs,
-        task.at,
-        [*words, "<eos>"],
-        ["<bos>", *words],
-    )
-    return [image.name], caption.split(), sites
-
-
-def show_question(
-    task: Questions | OpenQuestions, model: nn.Module, image: Picture, question: str
-) -> Shown:
-    """All attention of a question to its picture, while the model answers it."""
-    [seen] = task.answer(model, [(image, question)])
-    # the words of the answer look too, after those of the question
-    if isinstance(task, OpenQuestions):
-        batch = task.batch(task.numbers([Asked(image, question, seen.answer)]), device_of(model))
-        asked, said = task.text.label_text(question), task.text.label_text(seen.answer)
-        rows, own = [*asked, *said, "<eos>"], [*asked, "<bos>", *said]
-        return (
-            question.split(),
-            seen.answer.split(),
-            sites_over(model, model.image, batch.inputs, task.at, rows, own),  # type: ignore[arg-type]
-        )
-    batch = task.batch(task.numbers([Asked(image, question)]), device_of(model))
-    return (
-        question.split(),
-        [seen.answer],
-        sites_over(model, model.body.image, batch.inputs, task.at, seen.pieces, seen.pieces),  # type: ignore[arg-type, union-attr]
-    )
 
 
 def sites_inside(
