@@ -80,16 +80,9 @@ def choice_key(call: Call) -> tuple[Any, ...]:
     at_all = call.positions is not None and (True, position.adds_values)
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
     return (
-        methods,
-        added,
-        hooks,
-        sizes,
-        mask,
-        call.dropout > 0,
-        at_all,
-        triton.choice_key(call),
+        methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.choice_key(call),
         short.choice_key(call),
-    )
+    )  # fmt: skip
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:
