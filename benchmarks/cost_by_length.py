@@ -13,7 +13,7 @@ from pathlib import Path
 
 from saccade.experiments.pass_costs import exponent
 from saccade.results import write_result
-from saccade.teaching.draw.cost_curves import PATHS, measure
+from saccade.teaching.draw.cost_curves import PATH_LENGTHS, measure
 
 FORMS = ("full", "window", "convolution", "lstm", "big-bird", "linear", "performer", "linformer")
 
@@ -37,7 +37,7 @@ def main() -> None:
                         exponent(values, set(values))
                     )
                 if what in ("path", "steps") and values:
-                    found.setdefault(f"{form}.{what}_{max(PATHS)}", []).append(
+                    found.setdefault(f"{form}.{what}_{max(PATH_LENGTHS)}", []).append(
                         float(values[max(values)])
                     )
     write_result(

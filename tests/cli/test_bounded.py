@@ -166,9 +166,9 @@ def test_streams_that_cannot_be_written_to_end_in_no_traceback(shelf: Path) -> N
 def test_a_long_text_is_shown_pooled(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system, text = api.load(shelf / "labels"), "a good film " * 20
     exact = system.look(text)
-    monkeypatch.setattr(long_texts, "MOST_NUMBERS", 1000)
-    monkeypatch.setattr(long_texts, "MOST_GROUPS", 16)
-    monkeypatch.setattr(long_texts, "CHUNK", 500)
+    monkeypatch.setattr(long_texts, "MAX_WEIGHTS", 1000)
+    monkeypatch.setattr(long_texts, "MAX_GROUPS", 16)
+    monkeypatch.setattr(long_texts, "CHUNK_WEIGHTS", 500)
     found = system.look(text)
     whole, site = exact.sites[-1], found.sites[-1]
     assert (len(whole.rows), site.weights.shape[1:]) == (61, (16, 16))

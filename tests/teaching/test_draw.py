@@ -16,6 +16,8 @@ from saccade.core import masks as core_masks
 from saccade.data.generated import languages
 from saccade.layers.feedforward import MLP
 from saccade.layers.multihead_attention import MultiHeadAttention
+from saccade.models.builder import Builder
+from saccade.models.protocols import Encoder
 from saccade.teaching import draw
 from saccade.teaching.draw import (
     cost_curves,
@@ -51,7 +53,7 @@ def test_masks_are_their_predicates() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [one for one in core_masks.table.names() if one not in mask_pictures.MADE_HERE]
+    "name", [one for one in core_masks.table.names() if one not in mask_pictures.NOT_FROM_OPTIONS]
 )
 def test_every_mask_of_the_catalogue_can_be_drawn(name: str) -> None:
     assert mask_pictures.draw([name], 16).table[1][1:3] == ["16", "16"]
@@ -95,6 +97,12 @@ def test_a_matrix_is_read_from_a_file(tmp_path: Path) -> None:
         )
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe1")
     assert "is not a text" in error_of(lambda: mask_pictures.read_matrix(tmp_path / "bytes.txt"))
+
+
+def test_windows_have_numbers_and_shades_of_their_own() -> None:
+    panel = mask_pictures.windows_panel("windows", np.array([[7, 7, 3], [5, 5, 3]]))
+    assert panel.text.tolist() == [[1, 1, 2], [3, 3, 2]]
+    assert len(np.unique(panel.values)) == 3
 
 
 # --- positions and scaling
@@ -166,6 +174,11 @@ def test_the_share_of_operations_is_what_a_live_block_counts() -> None:
         mlp(x)
     assert counted.get_total_flops() == sum(operation_share.operations(16, 10).values())
     assert operation_share.outside(100, 600) == pytest.approx(0.5)  # N = 6 D
+
+
+def test_both_panels_of_shares_have_one_scale_from_0_to_100() -> None:
+    axes = operation_share.draw([]).figure.axes
+    assert [one.get_ylim() for one in axes] == [(0, 100), (0, 100)]
 
 
 def test_costs_grow_as_they_should() -> None:
@@ -293,6 +306,20 @@ def test_a_diagram_has_every_parameter_once() -> None:
 def test_a_recipe_whose_data_is_not_here_is_drawn_with_its_largest_vocabulary() -> None:
     made = model_diagram.draw(["multi30k-en-de"])
     assert str(recipes.read_recipe("multi30k-en-de").vocabulary.size) in made.table[1][2]
+
+
+def test_a_diagram_has_a_line_around_each_part_with_a_residual() -> None:
+    around = {"pre-norm": ["mixer", "feedforward"], "none": []}
+    for residual, wanted in around.items():
+        settings = {"family": "transformer-encoder", "depth": 1, "residual": residual}
+        made = Builder({**settings, "dim": 16, "hidden": 16, "heads": 2}).make(Encoder, 50)
+        parts, found = model_diagram.parts_of(made, {}), []
+        while parts:
+            part = parts.pop(0)
+            parts += part.inside
+            found += [part.residual] if part.residual else []
+            assert model_diagram.box_of(part).skipped == 2 * bool(part.residual)
+        assert found == wanted
 
 
 def test_links_cross_where_orders_differ() -> None:

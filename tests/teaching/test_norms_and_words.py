@@ -115,11 +115,11 @@ def test_a_corpus_without_words_and_one_that_is_too_large(monkeypatch: pytest.Mo
         error_of(lambda: explain_tf_idf(lambda: ["", "…"], "x.txt"))
         == "x.txt has no words in 2 lines; give one document per line"
     )
-    monkeypatch.setattr(corpus, "MOST_WORDS", 3)
+    monkeypatch.setattr(corpus, "MAX_WORDS", 3)
     assert "more than 3 different words" in error_of(
         lambda: explain_tf_idf(lambda: ["a b c d"], "x.txt")
     )
-    monkeypatch.setattr(corpus, "MOST_DOCUMENTS", 1)
+    monkeypatch.setattr(corpus, "MAX_DOCUMENTS", 1)
     assert "more than 1 documents" in error_of(lambda: explain_tf_idf(lambda: ["a", "b"], "x.txt"))
 
 

@@ -93,7 +93,7 @@ def test_what_is_known_of_a_layer_is_found(
 
 def test_a_layer_that_breaks_a_symmetry_a_little_is_found_out() -> None:
     """A map of each position by itself, of which every position counts a millionth more than the one before."""
-    layer = subjects.shaken(nn.Linear(8, 8))
+    layer = subjects.randomized(nn.Linear(8, 8))
 
     def run(field: subjects.Field) -> torch.Tensor:
         return layer(field.x) * (1 + 1e-6 * torch.arange(field.size)).unsqueeze(-1)

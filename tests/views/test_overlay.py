@@ -20,7 +20,7 @@ from PIL import Image
 from test_browser import CHROMIUM, browse, drive
 
 from saccade.views import figures, overlay
-from saccade.views.document import MOST_PIXELS, Document, Site
+from saccade.views.document import MAX_PICTURE_SIDE, Document, Site
 from saccade.views.html_page import attention_page
 from saccade.views.overlay import contact_sheet, lit, of_document, upsample
 from saccade.views.plots.sheet import put_boxes
@@ -260,7 +260,7 @@ def test_the_document_keeps_the_pixels_and_the_grid_and_documents_of_texts_stay_
         for site in json.loads(document.to_json())["sites"]
     )
     large = Document("x", [], [], [], picture=np.zeros((2000, 1000, 3), np.uint8))
-    assert large.picture.shape == (MOST_PIXELS, MOST_PIXELS // 2, 3)
+    assert large.picture.shape == (MAX_PICTURE_SIDE, MAX_PICTURE_SIDE // 2, 3)
     alone = caption_document()["decoder.cross"].document
     assert alone.picture.shape == (48, 64, 3), "a site by itself lies over a gray ground"
     assert caption_document().words()["decoder.cross"].grid == (3, 4)

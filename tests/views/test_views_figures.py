@@ -26,6 +26,9 @@ from PIL import Image
 from saccade.views.document import Site
 from saccade.views.figures import confusion, curves, dots, heat_map, lines, png, save
 from saccade.views.plots import fonts
+from saccade.views.plots.layout import in_rows, panels
+from saccade.views.plots.panels import Heat, Lines
+from saccade.views.plots.scatter import leader, overlap, place_names
 from saccade.views.plots.sheet import look, two_digits
 from support import error_of
 
@@ -546,3 +549,50 @@ def test_a_confusion_matrix_shows_shares_of_the_right_label() -> None:
         png(confusion([f"label {n}" for n in range(24)], np.eye(24, dtype=int).tolist()))[:4]
         == b"\x89PNG"
     )
+
+
+# --- layout
+
+
+def test_no_name_lies_over_another_or_over_a_line() -> None:
+    chance = np.random.default_rng(1)
+    places = chance.random((40, 2)) * (6.0, 4.0)
+    sizes = [(0.6, 0.11)] * 40
+    found = place_names(places, sizes, (6.0, 4.0))
+    placed = [(at, move) for at, move in zip(places, found, strict=True) if move is not None]
+    boxes = [(x + a, y + b, x + a + 0.6, y + b + 0.11) for (x, y), (a, b, _) in placed]
+    assert len(boxes) > 30
+    assert not any(overlap(one, other) for n, one in enumerate(boxes) for other in boxes[:n])
+    assert not any(b[0] < x < b[2] and b[1] < y < b[3] for x, y in places for b in boxes)
+    for n, ((x, y), (_, _, far)) in enumerate(placed):
+        for line in leader((x, y), boxes[n]) if far else []:
+            assert not any(overlap(line, box) for m, box in enumerate(boxes) if m != n)
+
+
+def test_lines_of_compared_panels_have_one_style_and_one_legend_in_a_free_place() -> None:
+    series = {"one": [(1.0, 2.0), (2.0, 3.0)], "two": [(1.0, 1.0), (2.0, 5.0)]}
+    shown = [Lines(f"panel {n}", series=dict([*series.items()][n % 2 :])) for n in range(5)]
+    figure = panels("title", "note", in_rows(shown))
+    styles = {(line.get_color(), line.get_marker()) for axes in figure.axes for line in axes.lines}
+    assert len(styles) == 2
+    [legend] = figure.legends
+    figure.draw_without_rendering()
+    box = legend.get_window_extent()
+    assert not any(axes.get_window_extent().overlaps(box) for axes in figure.axes)
+    assert box.y0 > figure.axes[4].get_window_extent().y0, "beside the last row, not below it"
+    assert everything_is_inside(figure)
+
+
+def test_the_scale_of_a_heat_map_is_beside_it_and_as_high() -> None:
+    figure = panels("", "", [[Heat("x", "j", "i", 2.0, 1.8, np.eye(4) - 0.25, bar=True)]])
+    axes, bar = (one.get_position() for one in figure.axes)
+    assert (bar.y0, bar.y1) == pytest.approx((axes.y0, axes.y1))
+    assert bar.x0 > axes.x1
+    assert figure.axes[0].images[0].get_clim() == (-0.75, 0.75)
+
+
+def test_the_title_is_in_the_metadata(site: Site, tmp_path: Path) -> None:
+    with Image.open(save(heat_map(site, "la maison bleue"), tmp_path / "x.png")) as image:
+        assert image.info["Title"] == "la maison bleue"
+    written = save(heat_map(site, "la maison bleue"), tmp_path / "x.svg").read_text()
+    assert "<dc:title>la maison bleue</dc:title>" in written

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..tasks.search_options import Option
 from ..tasks.task import table
-from ..teaching.explain.worked_attention import MOST_TOKENS
+from ..teaching.explain.worked_attention import MAX_TOKENS
 from .schema import given
 
 TEXT = "the black cat ate the mouse"
@@ -197,7 +197,7 @@ class WorkOut:
         "",
         most=2000,
         example="the black cat",
-        pattern=rf"^\s*(\S+(\s+\S+){{0,{MOST_TOKENS - 1}}}\s*)?$",
+        pattern=rf"^\s*(\S+(\s+\S+){{0,{MAX_TOKENS - 1}}}\s*)?$",
     )
     scaled: bool = given("divide the scores by the root of the keys' width", False)
 

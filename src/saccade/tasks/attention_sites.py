@@ -16,7 +16,7 @@ from ..data.image_examples import Picture
 from ..models.attention_maps import attention_maps
 from ..models.protocols import ImageEncoder
 from ..training.work import Work
-from ..views.document import MOST_PIXELS, Document, Site
+from ..views.document import MAX_PICTURE_SIDE, Document, Site
 from ..views.long_texts import Found, make_sites
 
 MEAN_ROW, TOKEN_ROW = "mean of all positions", "class token"
@@ -94,7 +94,7 @@ def attention_of_reading(
 def visible_pixels(image: Picture, size: tuple[int, int]) -> Tensor:
     """The part of a picture that a model of this size reads, bytes H W 3: as sharp as the picture is, up to what a document takes."""
     _, *whole = image.pixels().shape
-    scale = max(1.0, min(whole[0] / size[0], whole[1] / size[1], MOST_PIXELS / max(size)))
+    scale = max(1.0, min(whole[0] / size[0], whole[1] / size[1], MAX_PICTURE_SIDE / max(size)))
     return image.pixels((round(size[0] * scale), round(size[1] * scale))).permute(1, 2, 0)
 
 

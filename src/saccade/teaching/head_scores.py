@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,23 +14,9 @@ from ..data.conllu import Sentence
 from ..errors import SaccadeError
 from ..views.document import Document, Site
 
-PRONOUNS = {
-    "it",
-    "he",
-    "she",
-    "they",
-    "him",
-    "her",
-    "them",
-    "its",
-    "his",
-    "their",
-    "hers",
-    "theirs",
-    "himself",
-    "herself",
-    "itself",
-}
+PRONOUNS = re.compile(
+    "it|he|she|they|him|her|them|its|his|their|hers|theirs|himself|herself|itself", re.IGNORECASE
+)
 SPECIAL = {"<eos>", "<bos>", "<global>", "<cls>", "<sep>"}
 Targets = NDArray[np.bool_]  # words × words: which words would be a hit, for each word that looks
 
@@ -58,17 +45,17 @@ def linked(to: Sequence[int] | None, size: int) -> Targets:
     return found
 
 
+def is_pronoun(one: Sentence) -> Targets:
+    return np.array([[bool(PRONOUNS.fullmatch(word))] for word in one.words])
+
+
 def to_antecedent(one: Sentence) -> Targets:
-    return linked(one.refers, len(one.words)) & np.array(
-        [[word.lower() in PRONOUNS] for word in one.words]
-    )
+    return linked(one.refers, len(one.words)) & is_pronoun(one)
 
 
 def to_cue(one: Sentence) -> Targets:
     """The word by which an ambiguous word is understood."""
-    return linked(one.refers, len(one.words)) & ~np.array(
-        [[word.lower() in PRONOUNS] for word in one.words]
-    )
+    return linked(one.refers, len(one.words)) & ~is_pronoun(one)
 
 
 def to_names(one: Sentence) -> Targets:
@@ -111,14 +98,8 @@ class HeadScore:
         return max(self.hits, key=lambda name: self.hits[name] - self.chance[name])
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "site": self.site,
-            "head": self.head,
-            "looks_at": self.best,
-            "hits": self.hits,
-            "weight": self.weight,
-            "chance": self.chance,
-        }
+        about = {"site": self.site, "head": self.head, "looks_at": self.best}
+        return {**about, "hits": self.hits, "weight": self.weight, "chance": self.chance}
 
 
 def score_heads(look: Callable[[str], Document], sentences: Iterable[Sentence]) -> list[HeadScore]:
@@ -126,11 +107,8 @@ def score_heads(look: Callable[[str], Document], sentences: Iterable[Sentence]) 
     sums: dict[tuple[str, int], dict[str, NDArray[np.float64]]] = {}
     counted = skipped = 0
     for one in sentences:
-        sites = [
-            found
-            for site in look(" ".join(one.words)).words().sites
-            if (found := between_words(site, len(one.words))) is not None
-        ]
+        every = look(" ".join(one.words)).words().sites
+        sites = [found for site in every if (found := between_words(site, len(one.words)))]
         counted, skipped = counted + bool(sites), skipped + (not sites)
         targets = {name: make(one) for name, make in RELATIONS.items()}
         for name, weights in sites:

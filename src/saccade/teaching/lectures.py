@@ -19,8 +19,8 @@ from ..files import write_atomically
 if TYPE_CHECKING:
     from ..views.html_page import Section
 
-MOST_ROWS = 12  # of a drawing's numbers that a page has
-LONGEST = 60  # lines of what a command prints that a page has
+MAX_ROWS = 12  # of a drawing's numbers that a page has
+MAX_LINES = 60  # lines of what a command prints that a page has
 SLIPS = "slips"
 Prints = Callable[[list[str]], str]  # runs a command, and returns what it prints
 
@@ -183,9 +183,9 @@ def section_of(
         words = [models.get(word, word) for word in shlex.split(row.page or row.run)[1:]]
         made.code += f"\n$ {row.page}" if row.page else ""
         lines = prints([word for word in words if word != "--json"]).rstrip().splitlines()
-        cut = [f"… {len(lines) - LONGEST} more lines"] if len(lines) > LONGEST else []
+        cut = [f"… {len(lines) - MAX_LINES} more lines"] if len(lines) > MAX_LINES else []
         made.code += "\n\n" + "\n".join(
-            re.sub(r"\s+$", "", line) for line in [*lines[:LONGEST], *cut]
+            re.sub(r"\s+$", "", line) for line in [*lines[:MAX_LINES], *cut]
         )
     if row.draw:
         what, *names = row.draw.split()
@@ -198,7 +198,7 @@ def section_of(
         made.text += f"\n\n{drawn.text}"
         made.picture, made.table = (
             drawn.picture(),
-            drawn.table if len(drawn.table) <= MOST_ROWS else None,
+            drawn.table if len(drawn.table) <= MAX_ROWS else None,
         )
     if row.look:
         made.document = api.show(api.load(models[row.with_], "cpu"), row.look)

@@ -10,7 +10,6 @@ import os
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from PIL import Image
 from ..errors import SaccadeError, did_you_mean
 from ..files import write_atomically
 
-MOST_PIXELS = 512  # of the longer side of a picture in a document
-LONGEST = 24  # characters of a token in a label
+MAX_PICTURE_SIDE = 512  # of the longer side of a picture in a document
+MAX_LABEL_LENGTH = 24  # characters of a token in a label
 MISSING = "□"
 BYTE_ORDER = "\ufeff"  # a mark that no font draws, and at which a writer of PDF fails
 SHOWN_AS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
@@ -67,17 +66,13 @@ class Site:
         offset: tuple[float, float] = (0.0, 0.0),
     ) -> Site:
         """An attention to the positions of a grid over a picture: heads × rows × (grid rows · grid columns) of weights."""
-        places = [
-            f"row {row + 1}, column {column + 1}"
-            for row in range(grid[0])
-            for column in range(grid[1])
-        ]
+        down, across = range(1, grid[0] + 1), range(1, grid[1] + 1)
+        places = [f"row {row}, column {column}" for row in down for column in across]
         return Site(name, rows, places, weights, (grid[0], grid[1]), offset)
 
     def __post_init__(self) -> None:
-        given = (
-            self.weights.detach().float().cpu() if hasattr(self.weights, "detach") else self.weights
-        )
+        given = self.weights
+        given = given.detach().float().cpu() if hasattr(given, "detach") else given
         self.weights = np.asarray(given, dtype=np.float64)
         if self.weights.ndim != 3 or self.weights.shape[1:] != (len(self.rows), len(self.columns)):
             expected = f"expected heads × {len(self.rows)} rows × {len(self.columns)} columns"
@@ -106,19 +101,12 @@ class Site:
         """All but the weights."""
         named: dict[str, Any] = {"name": self.name, "rows": self.rows, "columns": self.columns}
         if self.long is not None:
-            named["long"] = {
-                "rows": self.long.rows,
-                "columns": self.long.columns,
-                "each": list(self.long.each),
-            }
-            named["long"]["strongest"] = [
-                [[at, round(weight, 4)] for at, weight in row] for row in self.long.strongest
-            ]
-        return (
-            named
-            if self.grid is None
-            else {**named, "grid": list(self.grid), "offset": list(self.offset)}
-        )
+            strongest = [[[n, round(part, 4)] for n, part in row] for row in self.long.strongest]
+            named["long"] = {"rows": self.long.rows, "columns": self.long.columns}
+            named["long"] |= {"each": list(self.long.each), "strongest": strongest}
+        if self.grid is not None:
+            named |= {"grid": list(self.grid), "offset": list(self.offset)}
+        return named
 
     @property
     def document(self) -> Document:
@@ -160,10 +148,9 @@ class Document:
         return found[name]
 
     def __repr__(self) -> str:
-        names = ", ".join(site.name for site in self.sites[:3]) + (
-            ", …" if len(self.sites) > 3 else ""
-        )
-        return f"Document({shorten(self.title, 60)!r}, {len(self.sites)} site{'s' * (len(self.sites) != 1)}: {names})"
+        names = ", ".join([*(site.name for site in self.sites[:3]), *["…"] * (len(self.sites) > 3)])
+        count = f"{len(self.sites)} site{'s' * (len(self.sites) != 1)}"
+        return f"Document({shorten(self.title, 60)!r}, {count}: {names})"
 
     def _repr_html_(self) -> str:
         from .html_page import notebook_view
@@ -194,10 +181,9 @@ class Document:
 
             if self.picture is not None and (chosen.grid is not None or site is None):
                 whole = site is None and len(chosen.rows) == 1
-                return figures.save(
-                    overlay.of_document(self, None if whole else chosen, heads, head), path
-                )
-            figure = figures.heat_map(chosen, self.title, self.model, head, heads)
+                figure = overlay.of_document(self, None if whole else chosen, heads, head)
+            else:
+                figure = figures.heat_map(chosen, self.title, self.model, head, heads)
             return figures.save(figure, path)
         ordered = replace(self, sites=[chosen, *(one for one in self.sites if one is not chosen)])
         text = self.to_json() if site is None else ordered.to_json()
@@ -210,21 +196,16 @@ class Document:
 
     def to_json(self) -> str:
         """The document as ASCII JSON with 4 digits and keys in the order of the fields; safe inside a <script> tag."""
-        plain: dict[str, Any] = (
-            {} if self.called == ("source", "target") else {"called": list(self.called)}
-        )
+        usual = self.called == ("source", "target")
+        plain: dict[str, Any] = {} if usual else {"called": list(self.called)}
         plain |= {name: getattr(self, name) for name in ("title", "model", "source", "target")}
         plain |= {} if self.picture is None else {"picture": data_of(self.picture)}
         # one site after another, so that the numbers of all are never objects at once; adding 0 turns -0.0 into 0.0, so that equal
         # documents are equal texts
-        text = partial(json.dumps, separators=(",", ":"))
-        sites = [
-            text({**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()}).translate(
-                UNSAFE_IN_SCRIPT
-            )
-            for site in self.sites
-        ]
-        return f'{text(plain).translate(UNSAFE_IN_SCRIPT)[:-1]},"sites":[{",".join(sites)}]}}'
+        text = lambda one: json.dumps(one, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
+        rounded = lambda site: (np.round(site.weights, 4) + 0.0).tolist()
+        sites = [text({**site.labels, "weights": rounded(site)}) for site in self.sites]
+        return f'{text(plain)[:-1]},"sites":[{",".join(sites)}]}}'
 
 
 def check_picture(pixels: Any) -> NDArray[np.uint8]:
@@ -235,11 +216,10 @@ def check_picture(pixels: Any) -> NDArray[np.uint8]:
         raise SaccadeError(
             f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first"
         )
-    if max(given.shape) <= MOST_PIXELS:
+    if max(given.shape) <= MAX_PICTURE_SIDE:
         return given
-    height, width = (
-        max(1, round(size * MOST_PIXELS / max(given.shape))) for size in given.shape[:2]
-    )
+    scale = MAX_PICTURE_SIDE / max(given.shape)
+    height, width = (max(1, round(size * scale)) for size in given.shape[:2])
     return np.asarray(Image.fromarray(given).resize((width, height), Image.Resampling.BICUBIC))
 
 
@@ -260,7 +240,7 @@ def check_ending(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def shorten(token: str, longest: int = LONGEST) -> str:
+def shorten(token: str, longest: int = MAX_LABEL_LENGTH) -> str:
     """At most `longest` characters, the last of them … where something was left out, with spaces and controls made visible."""
     if not token.strip(" "):
         token = "␣" * max(1, len(token))

@@ -16,7 +16,7 @@ from .document import UNSAFE_IN_SCRIPT, Document, shorten
 from .worked_steps import Worked
 
 NUMBER = re.compile(r"[-+−]?[\d.,]+(e[-+]?\d+)?( ?[%×])?( ?± ?[\d.,]+)?", re.IGNORECASE)
-LONGEST_TITLE = 1000  # characters of a heading
+MAX_TITLE_LENGTH = 1000  # characters of a heading
 # a frame from the same notebook may set its own height; one that may not keeps what it was given
 FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
 <script>try {
@@ -39,12 +39,9 @@ class Section:
 
 def attention_page(document: Document) -> str:
     """One HTML file in which each word shows where it looks, by pointer and by keyboard."""
-    title = (
-        document.title
-        if len(document.title) <= LONGEST_TITLE
-        else f"{document.title[: LONGEST_TITLE - 1]}…"
-    )
-    title = title or "attention"
+    title = document.title or "attention"
+    if len(title) > MAX_TITLE_LENGTH:
+        title = f"{title[: MAX_TITLE_LENGTH - 1]}…"
     model = f'<p class="muted">{_escape(document.model)}</p>' if document.model else ""
     pair = list(zip(document.called, (document.source, document.target), strict=True))
     if document.source == document.target:
@@ -54,16 +51,13 @@ def attention_page(document: Document) -> str:
         for name, words in pair
         if words and " ".join(words) != document.title
     )
-    return _page(
-        title,
-        f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}',
-        "attention.js",
-    )
+    body = f'<h1 dir="auto">{_escape(title)}</h1>{model}{sentences}{_view(document)}'
+    return _page(title, body, "attention.js")
 
 
 def explained_page(worked: Worked) -> str:
     """One HTML file in which every number of an explanation shows what it was made of, by pointer and by keyboard."""
-    title = _escape(shorten(worked.title or "explained", LONGEST_TITLE))
+    title = _escape(shorten(worked.title or "explained", MAX_TITLE_LENGTH))
     data = json.dumps(worked.to_dict(), allow_nan=False).translate(UNSAFE_IN_SCRIPT)
     body = (
         f'<h1 dir="auto">{title}</h1><div class="explained" role="group" aria-label="{title}">'
@@ -71,7 +65,7 @@ def explained_page(worked: Worked) -> str:
         '<p class="explains" role="status" aria-live="polite"></p>'
         "<noscript><p>This view needs JavaScript; the numbers are in the source of this page as JSON.</p></noscript></div>"
     )
-    return _page(worked.title[:LONGEST_TITLE] or "explained", body, "attention.js", "worked.js")
+    return _page(worked.title[:MAX_TITLE_LENGTH] or "explained", body, "attention.js", "worked.js")
 
 
 def notebook_view(document: Document) -> str:
@@ -85,11 +79,9 @@ def notebook_view(document: Document) -> str:
 
 def small_table(rows: Sequence[Sequence[object]]) -> str:
     """Rows as a plain HTML table for a notebook cell, which styles it."""
-    cells = [
-        "".join(f'<td style="text-align:left">{_escape(str(value))}</td>' for value in row)
-        for row in rows
-    ]
-    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
+    cell = lambda value: f'<td style="text-align:left">{_escape(str(value))}</td>'
+    lines = [f"<tr>{''.join(map(cell, row))}</tr>" for row in rows]
+    return f"<table>{''.join(lines)}</table>"
 
 
 def report_page(
@@ -109,45 +101,38 @@ def report_page(
         )
         parts.append(f'<nav class="contents" aria-label="Contents"><ol>{links}</ol></nav>')
     for number, section in enumerate(sections, 1):
-        parts.append(
-            f'<section class="section" id="part-{number}" aria-labelledby="head-{number}">'
-        )
-        parts.append(f'<h2 id="head-{number}">{_escape(section.heading)}</h2>')
-        paragraphs = re.split(r"\n\s*\n", section.text.strip())
-        parts += [
-            f"<p>{_escape(paragraph.strip())}</p>" for paragraph in paragraphs if paragraph.strip()
-        ]
-        parts += (
-            [f'<pre class="scroll" tabindex="0">{_escape(section.code)}</pre>']
-            if section.code
-            else []
-        )
-        parts += [_table(section.table, section.heading)] if section.table else []
-        if section.picture:  # inside the page itself, as large as on paper: its dots per inch against the 96 of a page
-            kind, width = "png", 0
-            if section.picture.startswith(b"<?xml"):
-                kind, points = (
-                    "svg+xml",
-                    re.search(rb'<svg[^>]* width="([\d.]+)pt"', section.picture),
-                )
-                width = round(float(points[1]) * 4 / 3) if points else 600
-            else:
-                with Image.open(io.BytesIO(section.picture)) as image:
-                    width = round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
-            data, alt = (
-                base64.b64encode(section.picture).decode("ascii"),
-                _escape(f"Picture: {section.heading}"),
-            )
-            parts.append(
-                f'<figure class="picture"><img alt="{alt}" width="{width}" src="data:image/{kind};base64,{data}"></figure>'
-            )
-        parts += [_view(section.document)] if section.document else []
-        parts.append("</section>")
-    return _page(
-        title,
-        "\n".join(parts),
-        *(["attention.js"] if any(section.document is not None for section in sections) else []),
-    )
+        parts += _section(number, section)
+    views = any(section.document is not None for section in sections)
+    return _page(title, "\n".join(parts), *["attention.js"] * views)
+
+
+def _section(number: int, section: Section) -> list[str]:
+    head = f'<section class="section" id="part-{number}" aria-labelledby="head-{number}">'
+    parts = [head, f'<h2 id="head-{number}">{_escape(section.heading)}</h2>']
+    paragraphs = [one.strip() for one in re.split(r"\n\s*\n", section.text.strip())]
+    parts += [f"<p>{_escape(one)}</p>" for one in paragraphs if one]
+    if section.code:
+        parts.append(f'<pre class="scroll" tabindex="0">{_escape(section.code)}</pre>')
+    if section.table:
+        parts.append(_table(section.table, section.heading))
+    if section.picture:
+        parts.append(_picture(section.picture, section.heading))
+    if section.document:
+        parts.append(_view(section.document))
+    return [*parts, "</section>"]
+
+
+def _picture(content: bytes, heading: str) -> str:
+    """A PNG or SVG inside the page, as large as on paper: its dots per inch against the 96 of a page."""
+    if content.startswith(b"<?xml"):
+        kind, points = "svg+xml", re.search(rb'<svg[^>]* width="([\d.]+)pt"', content)
+        width = round(float(points[1]) * 4 / 3) if points else 600
+    else:
+        with Image.open(io.BytesIO(content)) as image:
+            kind, width = "png", round(image.width * 96 / image.info.get("dpi", (96, 96))[0])
+    data, alt = base64.b64encode(content).decode("ascii"), _escape(f"Picture: {heading}")
+    source = f"data:image/{kind};base64,{data}"
+    return f'<figure class="picture"><img alt="{alt}" width="{width}" src="{source}"></figure>'
 
 
 def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
@@ -155,24 +140,17 @@ def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
     texts = [["" if value is None else str(value) for value in row] for row in rows]
     kinds = []
     for column in zip(*texts[1:], strict=True):
-        is_number = any(column) and all(
-            NUMBER.fullmatch(text.strip()) for text in column if text.strip(" –-")
-        )
+        filled = [text.strip() for text in column if text.strip(" –-")]
+        is_number = any(column) and all(map(NUMBER.fullmatch, filled))
         kinds.append(' class="number"' if is_number else "")
 
-    def line(row: list[str], tag: str, scope: str) -> str:
-        return (
-            "<tr>"
-            + "".join(
-                f"<{tag}{scope}{k}>{_escape(t)}</{tag}>" for t, k in zip(row, kinds, strict=True)
-            )
-            + "</tr>"
-        )
+    def line(row: list[str], tag: str, scope: str = "") -> str:
+        cells = zip(row, kinds, strict=True)
+        made = [f"<{tag}{scope}{kind}>{_escape(text)}</{tag}>" for text, kind in cells]
+        return f"<tr>{''.join(made)}</tr>"
 
-    head, body = (
-        line(texts[0], "th", ' scope="col"'),
-        "".join(line(row, "td", "") for row in texts[1:]),
-    )
+    head = line(texts[0], "th", ' scope="col"')
+    body = "".join(line(row, "td") for row in texts[1:])
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{_escape(f"Table: {heading}")}">'
         f'<table class="table"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
@@ -182,7 +160,7 @@ def _table(rows: Sequence[Sequence[object]], heading: str) -> str:
 def _view(document: Document) -> str:
     """The element in which attention.js builds its view; to_json escapes what could end the script."""
     return (
-        f'<div class="attention" role="group" aria-label="{_escape("Attention: " + (document.title[:LONGEST_TITLE] or document.sites[0].name))}">'
+        f'<div class="attention" role="group" aria-label="{_escape("Attention: " + (document.title[:MAX_TITLE_LENGTH] or document.sites[0].name))}">'
         f'<script type="application/json">{document.to_json()}</script>'
         "<noscript><p>This view needs JavaScript; the weights are in the source of this page as JSON.</p></noscript></div>"
     )

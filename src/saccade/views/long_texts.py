@@ -11,11 +11,11 @@ from torch.nn.functional import pad
 
 from .document import Long, Site
 
-MOST_NUMBERS = 2**23  # weights of a document in which every word has its own row and column
+MAX_WEIGHTS = 2**23  # weights of a document in which every word has its own row and column
 # of a document in which they are pooled; groups of each side of a site
-POOLED_NUMBERS, MOST_GROUPS, FEWEST_GROUPS = (2**21, 256, 16)
-STRONGEST = 5  # words that are kept of each row
-CHUNK = 2**22  # weights that are computed at a time
+MAX_POOLED_WEIGHTS, MAX_GROUPS, MIN_GROUPS = (2**21, 256, 16)
+MAX_STRONGEST = 5  # words that are kept of each row
+CHUNK_WEIGHTS = 2**22  # weights that are computed at a time
 
 
 class Found(NamedTuple):
@@ -34,10 +34,10 @@ class Found(NamedTuple):
 
 def make_sites(found: Sequence[Found], whole: bool = False) -> list[Site]:
     """The sites of a document: as they are, or, unless they are wanted `whole`, pooled where all would be too many numbers together."""
-    if whole or sum(one.numbers for one in found) <= MOST_NUMBERS:
+    if whole or sum(one.numbers for one in found) <= MAX_WEIGHTS:
         return [Site(one.name, one.rows, one.columns, one.weights(None)) for one in found]
-    groups = math.isqrt(POOLED_NUMBERS // sum(one.heads for one in found))
-    return [pooled(one, max(FEWEST_GROUPS, min(groups, MOST_GROUPS))) for one in found]
+    groups = math.isqrt(MAX_POOLED_WEIGHTS // sum(one.heads for one in found))
+    return [pooled(one, max(MIN_GROUPS, min(groups, MAX_GROUPS))) for one in found]
 
 
 def pooled(found: Found, groups: int) -> Site:
@@ -49,9 +49,9 @@ def pooled(found: Found, groups: int) -> Site:
         return Site(found.name, found.rows, found.columns, found.weights(None))
     # made beforehand: what is kept must not lie between the parts that are freed, or the memory is never used again
     tiles = torch.empty(found.heads, -(-count // size), -(-width // across))
-    most = min(STRONGEST, width)
+    most = min(MAX_STRONGEST, width)
     values, at = torch.empty(count, most), torch.empty(count, most, dtype=torch.long)
-    step = size * max(1, CHUNK // (found.heads * width * size))
+    step = size * max(1, CHUNK_WEIGHTS // (found.heads * width * size))
     for start in range(0, count, step):
         end = min(start + step, count)
         part = found.weights(range(start, end)).float().cpu()

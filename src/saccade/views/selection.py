@@ -11,7 +11,7 @@ from .document import Site
 BLANK = "▁ \t\r\n"
 SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[A-Z]+\]")  # <eos>, [CLS]; but not a byte such as <0xE4>
 PARTS = re.compile("(.)₁((?:\0\\1[₂₃₄])+)", re.DOTALL)  # 你₁ 你₂: pieces of one character
-FLAT = 1.2  # times the mean weight; where no word has more, none stands out
+FLAT_RATIO = 1.2  # times the mean weight; where no word has more, none stands out
 MAX_HEADS = 16  # that are drawn side by side
 
 
@@ -38,7 +38,7 @@ def heads_of(
 
 def is_flat(weights: Sequence[float]) -> bool:
     """Whether no word stands out from the others."""
-    return max(weights) <= FLAT * sum(weights) / len(weights)
+    return max(weights) <= FLAT_RATIO * sum(weights) / len(weights)
 
 
 def best_site(sites: Sequence[Site]) -> Site:

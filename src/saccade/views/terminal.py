@@ -16,17 +16,17 @@ from .document import Site, shorten
 from .selection import is_flat, shade_range
 from .worked_steps import Matrix, Worked, fixed, number
 
-BLOCK = 8  # columns of a matrix side by side
+COLUMNS_PER_BLOCK = 8  # columns of a matrix side by side
 # From gray to orange at nearly the same brightness: a terminal may be dark or light, and black letters are readable on all of it.
 WEAK, STRONG, AGAINST = (150, 150, 150), (255, 140, 0), (90, 170, 255)
 # signs of the longer side of a map, each twice as wide; from no weight to the greatest
-MAP_SIDE, SIGNS = (16, "·░▒▓█")
-FAINTEST = 0.15  # of the full shade; below it a word is left as it is
+MAX_MAP_SIGNS, SIGNS = (16, "·░▒▓█")
+MIN_SHADE = 0.15  # of the full shade; below it a word is left as it is
 
 
 def shade(part: float) -> Style:
     """The background of a word or a cell, from 0 (none) to 1; below 0 it is against what the others are for."""
-    if abs(part) < FAINTEST:
+    if abs(part) < MIN_SHADE:
         return Style()
     strong = STRONG if part > 0 else AGAINST
     red, green, blue = (
@@ -39,18 +39,16 @@ def shade(part: float) -> Style:
 def shade_words(tokens: Sequence[str], weights: Sequence[float]) -> Text:
     """The words in a line, each with its weight in percent on a background that is the more orange the further it is above the mean."""
     low, high = shade_range(np.asarray([weights]))
-    parts = [
-        0.0 if is_flat(weights) else max(0.0, weight - low) / (high - low) for weight in weights
-    ]
+    flat = is_flat(weights)
+    parts = [0.0 if flat else max(0.0, weight - low) / (high - low) for weight in weights]
     return _chips(tokens, [f"{100 * weight:.0f}" for weight in weights], parts)
 
 
 def shade_effects(words: Sequence[str], effects: Sequence[float]) -> Text:
     """The words in a line, each with its signed effect in points, orange for the label and blue against it."""
     most = max(map(abs, effects)) or 1.0
-    return _chips(
-        words, [f"{100 * effect:+.1f}" for effect in effects], [effect / most for effect in effects]
-    )
+    numbers = [f"{100 * effect:+.1f}" for effect in effects]
+    return _chips(words, numbers, [effect / most for effect in effects])
 
 
 def _chips(words: Sequence[str], numbers: Sequence[str], parts: Sequence[float]) -> Text:
@@ -63,19 +61,16 @@ def _chips(words: Sequence[str], numbers: Sequence[str], parts: Sequence[float])
 def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = None) -> Text:
     """One head's weights, or a mean of heads, in percent: rows look at columns; folded where there is a width."""
     low, high = shade_range(weights)
-    rows, columns = (
-        [shorten(token, 14) for token in site.rows],
-        [shorten(token, 8) for token in site.columns],
-    )
+    rows = [shorten(token, 14) for token in site.rows]
+    columns = [shorten(token, 8) for token in site.columns]
     left, sizes = max(map(cell_len, rows)) + 1, [max(3, cell_len(name)) + 1 for name in columns]
     table, start = Text(), 0
     while start < len(columns):
         end = start + 1
         while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
             end += 1
-        heads = [
-            " " * (sizes[n] - 1 - cell_len(columns[n])) + columns[n] for n in range(start, end)
-        ]
+        room = lambda n: " " * (sizes[n] - 1 - cell_len(columns[n]))
+        heads = [room(n) + columns[n] for n in range(start, end)]
         table.append(f"{' ' * left}{' '.join(heads)} \n", "bold")
         for name, row in zip(rows, weights, strict=True):
             table.append(name + " " * (left - cell_len(name)))
@@ -92,11 +87,11 @@ def picture_maps(site: Site, weights: NDArray[np.floating], width: int | None = 
     """For each word a small map of the picture, darker signs for more weight, and its strongest position; as many side by side as fit."""
     assert site.grid is not None, "a map needs a grid"
     rows, columns = site.grid
-    every = max(1, -(-max(rows, columns) // MAP_SIDE))  # positions that share a sign of the map
-    blocks = [
-        _map_lines(word, row.reshape(rows, columns), every)
-        for word, row in zip(site.rows, weights, strict=True)
-    ]
+    every = max(
+        1, -(-max(rows, columns) // MAX_MAP_SIGNS)
+    )  # positions that share a sign of the map
+    words = zip(site.rows, weights, strict=True)
+    blocks = [_map_lines(word, row.reshape(rows, columns), every) for word, row in words]
     size = max(cell_len(line) for lines in blocks for line in lines) + 3
     across = max(1, (width or 100) // size)
     text = Text()
@@ -115,12 +110,9 @@ def _map_lines(word: str, weights: NDArray[np.floating], every: int) -> list[str
     row, column = divmod(int(weights.argmax()), weights.shape[1])
     best = f"row {row + 1}, column {column + 1}: {100 * weights.max():.0f} %"
     padded = np.pad(weights, [(0, -size % every) for size in weights.shape])
-    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3)) / (
-        weights.max() or 1.0
-    )
-    signs = [
-        [SIGNS[min(len(SIGNS) - 1, int(part * len(SIGNS)))] * 2 for part in line] for line in small
-    ]
+    small = padded.reshape(padded.shape[0] // every, every, -1, every).max((1, 3))
+    levels = np.minimum(len(SIGNS) * small / (weights.max() or 1.0), len(SIGNS) - 1).astype(int)
+    signs = [[SIGNS[level] * 2 for level in line] for line in levels]
     return [shorten(word, 22), best, *("".join(line) for line in signs)]
 
 
@@ -145,23 +137,21 @@ def _tables(shown: Matrix) -> list[Table]:
     whole = np.broadcast_to(whole, shown.matrix.shape[1:])
     count = len(shown.column_names)
     tables = []
-    for start in range(0, count, BLOCK):
-        end = min(start + BLOCK, count)
-        title = shown.name if count <= BLOCK else f"{shown.name}, columns {start + 1} to {end}"
+    for start in range(0, count, COLUMNS_PER_BLOCK):
+        end = min(start + COLUMNS_PER_BLOCK, count)
+        title = (
+            shown.name
+            if count <= COLUMNS_PER_BLOCK
+            else f"{shown.name}, columns {start + 1} to {end}"
+        )
         table = Table(
             title=Text(title, "bold"), title_justify="left", box=None, padding=(0, 1, 0, 0)
         )
         table.add_column("", justify="right", style="dim", no_wrap=True)
         for name in shown.column_names[start:end]:
             table.add_column(Text(shorten(name, 8), "dim"), justify="right", no_wrap=True)
+        write = lambda one, plain: Text((number if plain or one == -np.inf else fixed)(one))
         for name, row in zip(shown.row_names, shown.matrix[:, start:end], strict=True):
-            written = zip(row, whole[start:end], strict=True)
-            table.add_row(
-                Text(shorten(name, 12)),
-                *(
-                    Text(number(one) if plain or one == -np.inf else fixed(one))
-                    for one, plain in written
-                ),
-            )
+            table.add_row(Text(shorten(name, 12)), *map(write, row, whole[start:end]))
         tables.append(table)
     return tables

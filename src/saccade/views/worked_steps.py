@@ -11,7 +11,7 @@ import numpy as np
 
 from .document import shorten
 
-MOST_POWERS = 6  # of a softmax's sum that are written out
+MAX_POWERS = 6  # of a softmax's sum that are written out
 # text: a template; uses: [matrix, row, column] of the numbers it names; each further key is a word of the text
 How = dict[str, Any]
 Template = re.compile(r"\{([^{}]*)\}")
@@ -30,6 +30,12 @@ class Matrix(NamedTuple):
     row_names: list[str]
     column_names: list[str]
     how: How | list[How] | None = None
+
+
+def product(left: str, right: str) -> How:
+    """How each number of a matrix product came about, from a row of `left` and a column of `right`."""
+    uses = [[left, "i", None], [right, None, "j"]]
+    return {"text": "{column} of {row} = {0·1} = {value}", "uses": uses}
 
 
 class Step(NamedTuple):
@@ -118,7 +124,7 @@ def fill(wanted: str, uses: Sequence[Any], words: How) -> str:
     if wanted.startswith("e"):
         seen = [one for one in numbers[0] if one > -math.inf]
         every = " + ".join(f"e^({number(one)})" for one in seen)
-        return every if len(seen) <= MOST_POWERS else f"the sum of all {len(seen)} such powers"
+        return every if len(seen) <= MAX_POWERS else f"the sum of all {len(seen)} such powers"
     if wanted.startswith("+"):
         return " + ".join(map(number, numbers[0]))
     return number(uses[int(wanted)]) if np.ndim(uses[int(wanted)]) == 0 else row(uses[int(wanted)])
@@ -154,6 +160,11 @@ def row(values: Any) -> str:
 
 def quote(name: str) -> str:
     return f"'{shorten(name)}'"
+
+
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """The steps with their numbers in their titles."""
+    return [one._replace(title=f"{n}. {one.title}") for n, one in enumerate(steps, 1)]
 
 
 def numbered(letter: str, count: int) -> list[str]:

@@ -17,17 +17,19 @@ from ...views.plots.panels import Lines
 from .drawing import Drawing, rounded
 
 LENGTHS = (64, 128, 256, 512)
-USUAL = ("full", "window", "convolution", "lstm", "performer")
+DEFAULT_FORMS = ("full", "window", "convolution", "lstm", "performer")
 NAMES = [name for name, values in FORMS.items() if values["family"].endswith("encoder")]
-PATHS = (8, 16, 32)  # lengths at which layers and steps are counted on live models
+PATH_LENGTHS = (8, 16, 32)  # lengths at which layers and steps are counted on live models
 SIZES = {"dim": 64, "hidden": 128, "depth": 1, "heads": 2}
-REACH = 4  # of the window whose path is counted: the one that is timed would reach both ends in one layer
+SMALL_WINDOW = 4  # of the window whose path is counted: the one that is timed would reach both ends in one layer
 SMALL = {"dim": 16, "hidden": 16, "heads": 2, "depth": 1}
 UNITS = {"seconds": "seconds", "memory": "MiB", "operations": "FLOP"}
 Numbers = dict[str, dict[str, dict[int, float]]]
 
 
-def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] = PATHS) -> Numbers:
+def measure(
+    forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] = PATH_LENGTHS
+) -> Numbers:
     """By form, measure and length. `path`: layers until the last output has a gradient at the first input, times the positions that a
     recurrence passes; `steps`: the longest chain of operations that wait for one another."""
     found = Numbers()
@@ -43,7 +45,7 @@ def measure(forms: Sequence[str], lengths: Sequence[int], paths: Sequence[int] =
         for length in paths:
             settings = settings_of(form, length, SMALL)
             if form == "window":
-                settings["mask"] = {"name": "window", "left": REACH}
+                settings["mask"] = {"name": "window", "left": SMALL_WINDOW}
             layers = follow_paths(settings, length)["layers"]
             if layers != "none":
                 mine["path"][length] = layers
@@ -72,7 +74,7 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
     for name in names:
         if name not in NAMES:
             raise SaccadeError(f"no form named '{name}'{did_you_mean(name, NAMES)}")
-    found = measure(names or USUAL, sorted({*lengths}))
+    found = measure(names or DEFAULT_FORMS, sorted({*lengths}))
     titles = {"path": "steps between both ends", "steps": "operations that wait for one another"}
     shown = []
     for what in ("seconds", "memory", "operations", "path", "steps"):
@@ -80,9 +82,17 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
         shown.append(
             Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy")
         )
-    longest, furthest = max(lengths), max(PATHS)
+    longest, furthest = max(lengths), max(PATH_LENGTHS)
     head = [f"{what} at {longest:,}" for what in ("seconds", "MiB", "operations")]
-    rows = [["form", *head, f"path at {furthest}", f"chain at {PATHS[0]}", f"chain at {furthest}"]]
+    rows = [
+        [
+            "form",
+            *head,
+            f"path at {furthest}",
+            f"chain at {PATH_LENGTHS[0]}",
+            f"chain at {furthest}",
+        ]
+    ]
     for form, mine in found.items():
         numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")] + [
             f"{mine['operations'][longest]:.3g}"
@@ -93,10 +103,10 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
                 form,
                 *numbers,
                 ends,
-                *(f"{mine['steps'][length]:,}" for length in (PATHS[0], furthest)),
+                *(f"{mine['steps'][length]:,}" for length in (PATH_LENGTHS[0], furthest)),
             ]
         )
-    note = f"one block of width 64, one text, forward and backward · window: 64 tokens to each side, {REACH} where layers are counted"
+    note = f"one block of width 64, one text, forward and backward · window: 64 tokens to each side, {SMALL_WINDOW} where layers are counted"
     title = "The cost of a text against its length"
     text = (
         "One block, forward and backward, on this machine's CPU: seconds, the peak of memory and operations. Attention joins both ends of "

@@ -25,9 +25,9 @@ from .position_pictures import build, effect
 
 DIM = 8  # its slowest wave has a period of 6,283 positions, which the longest texts contain
 # a bounded value is as large in both; distances in a tree need N × N numbers
-FAR, FAR_TREES = ((8192, 65_536), (256, 512))
-ALIKE, ROUNDING, GROWS = 1e-6, 1e-4, 1.1
-MOST = 256
+FAR_LENGTHS, FAR_TREE_LENGTHS = ((8192, 65_536), (256, 512))
+MIN_DIFFERENCE, MAX_SPREAD, MAX_GROWTH = 1e-6, 1e-4, 1.1
+MAX_LENGTH = 256
 
 
 def kinds() -> dict[str, tuple[str, Any]]:
@@ -126,11 +126,11 @@ class Desiderata:
         """Yes or no with the number that says so."""
         growth = self.growth
         return [
-            f"yes ({rounded(self.nearest)})" if self.nearest > ALIKE else "no",
-            "yes" if self.moved <= ALIKE else f"no ({rounded(self.moved)})",
-            "yes" if self.spread <= ROUNDING else f"no ({rounded(self.spread)})",
+            f"yes ({rounded(self.nearest)})" if self.nearest > MIN_DIFFERENCE else "no",
+            "yes" if self.moved <= MIN_DIFFERENCE else f"no ({rounded(self.moved)})",
+            "yes" if self.spread <= MAX_SPREAD else f"no ({rounded(self.spread)})",
             "no" if growth is None else "yes",
-            "–" if growth is None else "yes" if growth < GROWS else f"no (× {growth:.2f})",
+            "–" if growth is None else "yes" if growth < MAX_GROWTH else f"no (× {growth:.2f})",
             "yes" if self.repeated else "no",
             f"{self.learned:,}",
         ]
@@ -156,7 +156,7 @@ def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
     with contextlib.suppress(SaccadeError):  # a learned table ends
         less, more = (
             largest(part, far, dim)
-            for far in (FAR_TREES if getattr(part, "needs_relation", False) else FAR)
+            for far in (FAR_TREE_LENGTHS if getattr(part, "needs_relation", False) else FAR_LENGTHS)
         )
         growth = more / less if less else 1.0
     learned = sum(parameter.numel() for parameter in part.parameters())
@@ -170,9 +170,9 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
     known = kinds()
     if wrong := next((name for name in names if name not in known), None):
         raise SaccadeError(f"no positions named '{wrong}'{did_you_mean(wrong, known)}")
-    if not 8 <= length <= MOST or not 4 <= dim <= MOST or dim % 2:
+    if not 8 <= length <= MAX_LENGTH or not 4 <= dim <= MAX_LENGTH or dim % 2:
         raise SaccadeError(
-            f"expected a length from 8 to {MOST} and an even dim from 4 to {MOST}, got {length} and {dim}"
+            f"expected a length from 8 to {MAX_LENGTH} and an even dim from 4 to {MAX_LENGTH}, got {length} and {dim}"
         )
     head = [
         "positions",
@@ -195,8 +195,9 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
     text = (
         "Unique: the largest difference by which some query distinguishes the two most similar positions. Same at every length: the effect "
         "of a pair does not depend on the length of the text. By distance alone: nor on where the pair is; else the difference, as a share "
-        f"of all. Longer texts: no table ends. Bounded: the largest value in texts of {FAR[1]:,} positions is less than {GROWS} times that "
-        f"of {FAR[0]:,} ({FAR_TREES[1]} and {FAR_TREES[0]} in trees). Learned numbers are random here."
+        f"of all. Longer texts: no table ends. Bounded: the largest value in texts of {FAR_LENGTHS[1]:,} positions is less than "
+        f"{MAX_GROWTH} times that of {FAR_LENGTHS[0]:,} ({FAR_TREE_LENGTHS[1]} and {FAR_TREE_LENGTHS[0]} in trees). "
+        "Learned numbers are random here."
     )
     note = f"{length} positions · width {dim} · the effect of each pair: ‖pᵢ − pⱼ‖ at the input, what is added to equal scores in attention"
     return Drawing(title, text, rows, panels(title, note, in_rows(shown, 4)))

@@ -22,7 +22,7 @@ from .drawing import Drawing, rounded
 
 DEPTH, UPDATES, EXAMPLES = 5, 150, 48
 RESIDUALS = {"with residuals": "pre-norm", "without residuals": "none"}
-MOST_STEPS = 101
+MAX_STEPS = 101
 DATA = {
     "train": "reviews:train",
     "dev": "reviews:dev",
@@ -128,7 +128,7 @@ def draw(
 ) -> Drawing:
     """The loss around one or two run folders' models; without these, around two small ones that are trained first."""
     if (
-        not 3 <= steps <= MOST_STEPS
+        not 3 <= steps <= MAX_STEPS
         or not 0 < reach <= 100
         or not 1 <= depth <= 100
         or not 1 <= updates <= 100_000

@@ -17,9 +17,9 @@ from ...views.plots.layout import in_rows, panels
 from ...views.plots.panels import Heat
 from .drawing import Drawing
 
-MOST = 1024  # positions
+MAX_POSITIONS = 1024  # positions
 SWIN, BIG_BIRD = "swin", "big-bird"
-MADE_HERE = ("matrix", "shifted-windows")  # by a file, and as `swin`
+NOT_FROM_OPTIONS = ("matrix", "shifted-windows")  # by a file, and as `swin`
 BATCH_OPTION = {"padding": "lengths", "prefix": "lengths", "documents": "ids"}
 
 
@@ -63,9 +63,9 @@ def batch_mask(name: str, length: int, options: dict[str, Any]) -> masks.Mask:
 
 def read_matrix(path: Path) -> np.ndarray:
     """A matrix of 0 and 1 from a text file: a row per line, numbers separated by spaces, tabs or commas, or not at all."""
-    if path.stat().st_size > 4 * MOST * MOST:
+    if path.stat().st_size > 4 * MAX_POSITIONS * MAX_POSITIONS:
         raise SaccadeError(
-            f"{path} has {path.stat().st_size:,} bytes; expected at most {MOST:,} × {MOST:,} zeros and ones"
+            f"{path} has {path.stat().st_size:,} bytes; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,} zeros and ones"
         )
     try:
         lines = [
@@ -82,9 +82,9 @@ def read_matrix(path: Path) -> np.ndarray:
     if not rows or wrong:
         where = f"row {wrong[0]} of {path}" if wrong else f"{path}"
         raise SaccadeError(f"{where}: expected rows of 0 and 1, all of one length; 1 may attend")
-    if max(len(rows), len(rows[0])) > MOST:
+    if max(len(rows), len(rows[0])) > MAX_POSITIONS:
         raise SaccadeError(
-            f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MOST:,} × {MOST:,}"
+            f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,}"
         )
     return np.array(rows) == "1"
 
@@ -111,14 +111,14 @@ def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> Drawing:
     """Masks side by side: names of the catalogue, big-bird, swin, or files of zeros and ones; options as left=3 or size=4."""
-    if not 1 <= length <= MOST:
-        raise SaccadeError(f"expected a length from 1 to {MOST:,}, got {length}")
+    if not 1 <= length <= MAX_POSITIONS:
+        raise SaccadeError(f"expected a length from 1 to {MAX_POSITIONS:,}, got {length}")
     shown = list[Heat]()
     rows = [["mask", "queries", "keys", "pairs that may attend", "share", "keys per query"]]
-    known = [*(one for one in masks.table.names() if one not in MADE_HERE), BIG_BIRD, SWIN]
+    known = [*(one for one in masks.table.names() if one not in NOT_FROM_OPTIONS), BIG_BIRD, SWIN]
     unused = {*options}
     for name in names or ["causal", "window", BIG_BIRD]:
-        mine = {key: value for key, value in options.items() if key in taken(name)}
+        mine = {key: value for key, value in options.items() if key in options_taken(name)}
         unused -= {*mine}
         if name == SWIN:
             side, window = max(4, math.isqrt(length)), int(mine.get("window", 4))
@@ -166,7 +166,7 @@ def windows_panel(name: str, grid: np.ndarray) -> Heat:
     return made
 
 
-def taken(name: str) -> set[str]:
+def options_taken(name: str) -> set[str]:
     """The options that a mask of this name takes."""
     if name in BATCH_OPTION or name == SWIN:
         return {BATCH_OPTION.get(name, "window")}

@@ -21,7 +21,7 @@ from ...settings import resolve
 from ...views.plots.diagrams import Box, boxes
 from .drawing import Drawing, Table
 
-DEEPEST = 2  # parts inside parts that are drawn
+MAX_DEPTH = 2  # parts inside parts that are drawn
 # the left column, where a decoder is the right one
 READS = ("source", "image", "grid", "embedding", "encoder", "squeeze")
 # of a batch, source tokens, target tokens: sizes that nothing else has
@@ -69,7 +69,7 @@ def parts_of(
             found[-1].gives = gives
             continue
         expands = (
-            depth < DEEPEST
+            depth < MAX_DEPTH
             and (depth == 0 or name.isdigit())
             and len(list(child.children())) > 1
             and not is_input(child)

@@ -16,14 +16,14 @@ from ...views.plots.layout import in_rows, panels
 from ...views.plots.panels import Heat
 from .drawing import Drawing, rounded
 
-MOST = 2048
-NOT_ALONE = ("none", "depth", "syntax")  # nothing to draw, or only with a parse tree
+MAX_SIZE = 2048
+NOT_DRAWN = ("none", "depth", "syntax")  # nothing to draw, or only with a parse tree
 BITS = 4
 
 
 def vectors(name: str, length: int, dim: int, seed: int = 0, **options: Any) -> np.ndarray | None:
     """p₀ … p_(length−1) of a position embedding, length × dim; None for a name that is not one."""
-    if name not in token_inputs.table or name in NOT_ALONE:
+    if name not in token_inputs.table or name in NOT_DRAWN:
         return None
     given = {"name": name, **({"max_len": length} if name == "learned" else {}), **options}
     part = build(token_inputs.table, given, seed, dim=dim)
@@ -64,13 +64,13 @@ def draw(
     names: list[str], length: int = 128, dim: int = 64, seed: int = 0, **options: Any
 ) -> Drawing:
     """Position embeddings: index × dimension, pᵢ·pⱼ, the binary table; positions inside attention: what they add to scores."""
-    for what, value, most in (("length", length, MOST), ("dim", dim, MOST)):
+    for what, value, most in (("length", length, MAX_SIZE), ("dim", dim, MAX_SIZE)):
         if not 2 <= value <= most:
             raise SaccadeError(f"expected a {what} from 2 to {most:,}, got {value}")
     known = [
         name
         for name in (*token_inputs.table.names(), *positions.table.names())
-        if name not in NOT_ALONE
+        if name not in NOT_DRAWN
     ]
     shown, rows = list[Heat](), [["positions", "distance", "least", "mean", "greatest"]]
     for name in names or ["sinusoidal"]:

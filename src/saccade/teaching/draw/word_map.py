@@ -17,7 +17,7 @@ from ...views.plots.layout import panels
 from ...views.plots.scatter import Scatter
 from .drawing import Drawing
 
-MOST = 300
+MAX_WORDS = 300
 TAGS = {"NOUN": "nouns", "VERB": "verbs", "ADJ": "adjectives", "NUM": "numbers"}
 WINDOW = 2  # words to each side that count as neighbors
 PHRASEBOOK = {"train": 3000, "dev": 1, "test": 1}
@@ -82,8 +82,8 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, in
 
 def draw(names: list[str], most: int = 70) -> Drawing:
     """The words of a run folder's model, or of the phrasebook by counts, on a plane; more names are the words to draw."""
-    if not 3 <= most <= MOST:
-        raise SaccadeError(f"expected 3 to {MOST} words, got {most}")
+    if not 3 <= most <= MAX_WORDS:
+        raise SaccadeError(f"expected 3 to {MAX_WORDS} words, got {most}")
     pairs = corpus("phrasebook:train", PHRASEBOOK)
     lines = [pair.source.split() for pair in pairs]
     tags = {

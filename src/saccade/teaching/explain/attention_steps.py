@@ -10,8 +10,21 @@ import torch
 from torch import Tensor
 
 from ...core import masks, normalizers, scores
-from ...views.worked_steps import How, Matrix, Step, Worked, few, number, numbered, quote, row
-from .worked_attention import Numbers, Parts
+from ...views.worked_steps import (
+    How,
+    Matrix,
+    Step,
+    Worked,
+    few,
+    number,
+    numbered,
+    product,
+    quote,
+    row,
+)
+from .worked_attention import AttentionNumbers, Parts
+
+NO_BRACES = str.maketrans("", "", "{}")  # which would be read as a template
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -31,14 +44,10 @@ class Writer:
     """Writes down the steps of some numbers; `only` is the one query that is wanted, else all are shown and `focus` is explained."""
 
     def __init__(
-        self, tokens: Sequence[str], found: Numbers, parts: Parts, query: int | None
+        self, tokens: Sequence[str], found: AttentionNumbers, parts: Parts, query: int | None
     ) -> None:
-        self.tokens, self.found, self.parts, self.only = (
-            list(tokens),
-            found,
-            parts,
-            query is not None,
-        )
+        self.tokens, self.found, self.parts = list(tokens), found, parts
+        self.only = query is not None
         self.focus = 0 if query is None else query - 1
         self.asking = [self.tokens[self.focus]] if self.only else self.tokens
         self.row = 0 if self.only else self.focus  # of the focus in matrices with one row per query
@@ -56,7 +65,7 @@ class Writer:
         columns = numbered(letter, matrix.shape[1]) if letter else self.tokens
         return Matrix(name, self.asked(matrix), self.asking, columns, how)
 
-    def per_key(self, name: str, matrix: Tensor, how: How | None, letter: str) -> Matrix:
+    def per_key(self, name: str, matrix: Tensor, how: Any, letter: str) -> Matrix:
         return Matrix(name, array(matrix), self.tokens, numbered(letter, matrix.shape[1]), how)
 
     # --- what comes before the scores
@@ -86,11 +95,8 @@ class Writer:
                     }
                     rows, columns = numbered("x", len(matrix)), numbered(name, width)
                     shown.append(Matrix(f"W_{name}{of}", array(matrix), rows, columns, learned))
-                    text, uses = (
-                        "{column} of {row} = {0·1} = {value}",
-                        [["x", at, None], [f"W_{name}{of}", None, "j"]],
-                    )
-                    how: How | list[How] = {"text": text, "uses": uses}
+                    how: Any = product("x", f"W_{name}{of}")
+                    how["uses"][0][1] = at
                 else:
                     copied = "{column} of {row} is its {x}: {value}"
                     how = [
@@ -100,15 +106,7 @@ class Writer:
                 if name == "q":
                     made.append(self.per_query(f"q{of}", values[head], how, "q"))
                 else:
-                    made.append(
-                        Matrix(
-                            f"{name}{of}",
-                            array(values[head]),
-                            self.tokens,
-                            numbered(name, width),
-                            how,
-                        )
-                    )
+                    made.append(self.per_key(f"{name}{of}", values[head], how, name))
         self.add("Queries, keys, values", self.projection_text(several), *shown, *made)
 
     def projection_text(self, several: bool) -> str:
@@ -148,12 +146,11 @@ class Writer:
         for name, value in [*part.named_parameters(), *part.named_buffers(recurse=False)]:
             if name in ("mean_loss", "mean_weight", "share"):  # of training alone
                 continue
-            mine = value[head] if value.dim() == 3 and len(value) == self.parts.heads else value
-            mine = (
-                mine[head : head + 1]
-                if value.dim() == 2 and len(value) == self.parts.heads and name != "omega"
-                else mine
-            )
+            mine = value
+            if value.dim() == 3 and len(value) == self.parts.heads:
+                mine = value[head]
+            elif value.dim() == 2 and len(value) == self.parts.heads and name != "omega":
+                mine = value[head : head + 1]
             matrix = array(mine.reshape(-1, mine.shape[-1]) if mine.dim() else mine.reshape(1, 1))
             rows, columns = numbered("", len(matrix)), numbered("", matrix.shape[1])
             how = {
@@ -175,22 +172,15 @@ class Writer:
                 names.append(f"{name}{of}")
                 continue
             fits = (one for one in own.values() if len(one.matrix) == plain.shape[1])
-            product = next(
-                (one for one in fits if _same(array(plain) @ one.matrix, array(made))), None
-            )
-            text = (
-                "{column} of {row} = {0·1} = {value}"
-                if product
-                else "{column} of {row} = {value}, made of {0}"
-            )
-            uses = [[f"{name}{of}", "i", None], *([[product.name, None, "j"]] if product else [])]
+            same = (one for one in fits if _same(array(plain) @ one.matrix, array(made)))
+            matrix = next(same, None)
+            how: How = {"text": "{column} of {row} = {value}, made of {0}"}
+            how["uses"] = [[f"{name}{of}", "i", None]]
+            if matrix is not None:
+                how = product(f"{name}{of}", matrix.name)
             names.append(f"{name}′{of}")
-            how = {"text": text, "uses": uses}
-            shown.append(
-                self.per_query(names[-1], made, how, "q′")
-                if name == "q"
-                else self.per_key(names[-1], made, how, "k′")
-            )
+            per = self.per_query if name == "q" else self.per_key
+            shown.append(per(names[-1], made, how, f"{name}′"))
         return shown, names[0], names[1]
 
     def score_text(self, own: dict[str, Matrix]) -> tuple[str, list[list[Any]]]:
@@ -202,15 +192,11 @@ class Writer:
             factor = score.scale(self.found.query.shape[-1])
             if self.parts.scaled or factor == 1:
                 return "{0·1}", []
-            by = (
-                f" / √{self.found.query.shape[-1]}"
-                if isinstance(score, scores.ScaledDot)
-                else f" · {number(factor)}"
-            )
+            root = isinstance(score, scores.ScaledDot)
+            by = f" / √{self.found.query.shape[-1]}" if root else f" · {number(factor)}"
             return f"({{0·1}}){by}", []
-        return "a number made of {0} and {1} by " + formula(scores.table, self.parts.score).replace(
-            "{", ""
-        ).replace("}", ""), []
+        rule = formula(scores.table, self.parts.score).translate(NO_BRACES)
+        return f"a number made of {{0}} and {{1}} by {rule}", []
 
     def scores_of(self, head: int, of: str) -> tuple[list[Matrix], str]:
         """Everything up to the scores of a head, and the name of the matrix that is normalized."""
@@ -228,18 +214,14 @@ class Writer:
         if self.parts.scaled:
             root = f"√{found.k.shape[2]}"
             divided = {"text": f"{{0}} / {root} = {{value}}", "uses": [[name, "i", "j"]]}
-            shown.append(
-                self.per_query(name := f"scores / {root}{of}", found.scores[head], divided)
-            )
+            name = f"scores / {root}{of}"
+            shown.append(self.per_query(name, found.scores[head], divided))
         if found.allowed is not None:
             allowed = found.allowed[head]
-            may = {
-                "text": "1 where the row may look at the column, 0 where not: {row} and {column}: {value}"
-            }
-            hidden = {
-                "text": "{0} where the mask is 1, −∞ where it is 0",
-                "uses": [[name, "i", "j"], [f"mask{of}", "i", "j"]],
-            }
+            rule = "1 where the row may look at the column, 0 where not"
+            may = {"text": f"{rule}: {{row}} and {{column}}: {{value}}"}
+            hidden: How = {"text": "{0} where the mask is 1, −∞ where it is 0"}
+            hidden["uses"] = [[name, "i", "j"], [f"mask{of}", "i", "j"]]
             seen = found.scores[head].masked_fill(~allowed, float("-inf"))
             shown += [
                 self.per_query(f"mask{of}", allowed.double(), may),
@@ -253,41 +235,28 @@ class Writer:
         if type(self.found.mechanism.normalize) is normalizers.Softmax:
             text = "{row} looks at {column} with e^({1}) / ({e0}) = {value}"
         else:
-            rule = (
-                formula(normalizers.table, self.parts.normalize).replace("{", "").replace("}", "")
-            )
+            rule = formula(normalizers.table, self.parts.normalize).translate(NO_BRACES)
             text = f"{{row}} looks at {{column}} with {{value}}, made of the scores {{0}} by {rule}"
-        return self.per_query(
-            f"weights{of}",
-            self.found.weights[head],
-            {"text": text, "uses": [[source, "i", None], [source, "i", "j"]]},
-        )
+        how = {"text": text, "uses": [[source, "i", None], [source, "i", "j"]]}
+        return self.per_query(f"weights{of}", self.found.weights[head], how)
 
     def each_score(self, shown: Sequence[Matrix], worked: Worked) -> str:
         """The scores of the focus with each key."""
         matrix = next(one for one in shown if one.name == "scores")
-        before = f"the query of {quote(self.tokens[self.focus])} with the key of "
-        parts = [
-            worked.arithmetic(matrix, self.row, j).removeprefix(before)
-            for j in range(len(self.tokens))
-        ]
-        each = [
-            f"with {quote(token)}: {part.removeprefix(f'{quote(token)} = ')}"
-            for token, part in zip(self.tokens, parts, strict=True)
-        ]
+        before, each = f"the query of {quote(self.tokens[self.focus])} with the key of ", []
+        for j, token in enumerate(map(quote, self.tokens)):
+            made = worked.arithmetic(matrix, self.row, j).removeprefix(f"{before}{token} = ")
+            each.append(f"with {token}: {made}")
         return few(each, len(each) if self.only else 5)
 
     def mask_text(self) -> str:
         assert self.parts.mask is not None
-        hidden = [
-            quote(token)
-            for token, seen in zip(self.tokens, self.found.allowed[0, self.focus], strict=True)  # type: ignore[index]
-            if not seen
-        ]
-        what = f"{quote(self.tokens[self.focus])} may look at " + (
-            f"all but {' and '.join(hidden)}" if hidden else "all inputs"
-        )
-        return f"{formula(masks.table, self.parts.mask)}. What may not be looked at gets −∞ for a score, and so no weight. {what}."
+        assert self.found.allowed is not None
+        allowed = zip(self.tokens, self.found.allowed[0, self.focus], strict=True)
+        hidden = " and ".join(quote(token) for token, seen in allowed if not seen)
+        rule, first = formula(masks.table, self.parts.mask), quote(self.tokens[self.focus])
+        what = f"{first} may look at {f'all but {hidden}' if hidden else 'all inputs'}"
+        return f"{rule}. What may not be looked at gets −∞ for a score, and so no weight. {what}."
 
     def divide_text(self) -> str:
         width = self.found.k.shape[2]
@@ -295,19 +264,14 @@ class Writer:
 
     def winners(self, mine: Tensor) -> str:
         """Which inputs a row of weights looks at most; several where they are equal."""
-        best = [
-            quote(token)
-            for token, one in zip(self.tokens, mine, strict=True)
-            if torch.isclose(one, mine.max())
-        ]
-        return " and ".join(dict.fromkeys(best))
+        most = zip(self.tokens, torch.isclose(mine, mine.max()), strict=True)
+        return " and ".join(dict.fromkeys(quote(token) for token, one in most if one))
 
     def weight_text(self, weights: Tensor, logits: Tensor) -> str:
         """From scores to weights, for the focus."""
         first, mine, found = quote(self.tokens[self.focus]), weights[self.focus], self.found
-        most = (
-            f"It looks most at {self.winners(mine)}." if mine.max() > 0 else "It looks at nothing."
-        )
+        most = f"most at {self.winners(mine)}" if mine.max() > 0 else "at nothing"
+        most = f"It looks {most}."
         width = found.k.shape[2]
         if type(found.mechanism.normalize) is not normalizers.Softmax:
             rule = formula(normalizers.table, self.parts.normalize)

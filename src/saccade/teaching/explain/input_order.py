@@ -13,16 +13,27 @@ from ...core import masks
 from ...core.positions import sinusoid
 from ...errors import SaccadeError
 from ...settings import Choice
-from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, row, shorten
+from ...views.worked_steps import (
+    How,
+    Matrix,
+    Step,
+    Worked,
+    in_order,
+    number,
+    numbered,
+    quote,
+    row,
+    shorten,
+)
 from .attention_steps import array, formula
 from .worked_attention import Parts, choose_parts, compute, inputs, learned_of
 
-SAME = 1e-12  # sums in another order differ in their last digit
+MAX_DIFFERENCE = 1e-12  # sums in another order differ in their last digit
 BREAKS = {
     "positions": "A vector for each position (sinusoids) is added to the inputs, at the same positions before and after.",
     "a causal mask": "Nobody sees what comes after, and what that is depends on the order.",
 }
-KEPT = (
+EQUIVARIANT = (
     "Self-attention is equivariant: F(P x) = P F(x). It sees a set, not a sequence; and what reads these outputs by attention is "
     "invariant: it gets the same sum."
 )
@@ -34,7 +45,7 @@ def reorder(count: int) -> list[int]:
     return [*range(start, count), *range(start)]
 
 
-class Orders:
+class OrderedOutputs:
     """The outputs of inputs as they are and of the same inputs in another order; `added` is added to both, where it is."""
 
     def __init__(
@@ -45,10 +56,8 @@ class Orders:
         parts: Parts,
         added: Tensor | float = 0.0,
     ) -> None:
-        self.before, self.after = (
-            compute(x + added, learned, parts).outputs,
-            compute(x[order] + added, learned, parts).outputs,
-        )
+        self.before = compute(x + added, learned, parts).outputs
+        self.after = compute(x[order] + added, learned, parts).outputs
         self.gap = self.after - self.before[order]
         self.largest = float(self.gap.abs().max())
 
@@ -63,51 +72,43 @@ def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = No
         )
     order, learned = reorder(len(tokens)), learned_of(parts, words is not None)
     at = sinusoid(torch.arange(len(tokens)), x.shape[1], dtype=torch.float64)
-    found = Orders(x, order, learned, parts)
+    found = OrderedOutputs(x, order, learned, parts)
+    causal = replace(parts, mask=Choice(masks.Causal))
     broken = [
-        Orders(x, order, learned, parts, at),
-        Orders(x, order, learned, replace(parts, mask=Choice(masks.Causal))),
+        OrderedOutputs(x, order, learned, parts, at),
+        OrderedOutputs(x, order, learned, causal),
     ]
     moved = [tokens[n] for n in order]
     steps = [
         *shuffle_steps(tokens, moved, x, order, found, parts),
         *(break_step(n, moved, order, one) for n, one in enumerate(broken)),
     ]
-    largest = {
-        "without": found.largest,
-        "positions": broken[0].largest,
-        "causal": broken[1].largest,
-    }
-    facts = {
-        "tokens": tokens,
-        "order": [n + 1 for n in order],
-        "x": array(x),
-        "outputs": array(found.before),
-    }
-    facts |= {
-        "shuffled": array(found.after),
-        "largest_difference": largest,
-        "equivariant": found.largest < SAME,
-    }
-    return Worked(" ".join(tokens), steps, **facts)
+    largest = [one.largest for one in (found, *broken)]
+    facts = {"tokens": tokens, "order": [n + 1 for n in order], "x": array(x)}
+    facts |= {"outputs": array(found.before), "shuffled": array(found.after)}
+    facts["largest_difference"] = dict(
+        zip(("without", "positions", "causal"), largest, strict=True)
+    )
+    facts["equivariant"] = found.largest < MAX_DIFFERENCE
+    return Worked(" ".join(tokens), in_order(steps), **facts)
 
 
 def shuffle_steps(
-    tokens: list[str], moved: list[str], x: Tensor, order: list[int], found: Orders, parts: Parts
+    tokens: list[str],
+    moved: list[str],
+    x: Tensor,
+    order: list[int],
+    found: OrderedOutputs,
+    parts: Parts,
 ) -> list[Step]:
     """Both orders, their outputs, and how they differ."""
-    kept, letters, inputs_of = (
-        found.largest < SAME,
-        numbered("o", found.before.shape[1]),
-        numbered("x", x.shape[1]),
-    )
+    kept, letters = found.largest < MAX_DIFFERENCE, numbered("o", found.before.shape[1])
+    inputs_of = numbered("x", x.shape[1])
     own = "" if parts.mask is None else f", with the mask: {formula(masks.table, parts.mask)}"
     plain: How = {"text": "{column} of {row} = {value}"}
     was: How = {"text": "{column} was input {value} before"}
-    minus: How = {
-        "text": "{column} of {row}: {0} after the shuffle, minus the same word's before = {value}",
-        "uses": [["outputs, shuffled", "i", "j"]],
-    }
+    rule = "{column} of {row}: {0} after the shuffle, minus the same word's before = {value}"
+    minus: How = {"text": rule, "uses": [["outputs, shuffled", "i", "j"]]}
     named = Matrix("order", np.array([order], dtype=np.float64) + 1, ["was input"], moved, was)
     both = [
         Matrix("x", array(x), tokens, inputs_of, plain),
@@ -118,24 +119,19 @@ def shuffle_steps(
         Matrix("outputs, shuffled", array(found.after), moved, letters, plain),
     ]
     text = f"{shorten(' '.join(tokens), 400)} becomes {shorten(' '.join(moved), 400)}."
-    compared = f"Word by word, no number differs by more than {found.largest:.0e}. {KEPT}"
-    compared = (
-        compared
-        if kept
-        else f"They differ by up to {number(found.largest)}: this mask depends on positions, so the order matters."
-    )
+    compared = f"Word by word, no number differs by more than {found.largest:.0e}. {EQUIVARIANT}"
+    if not kept:
+        compared = f"They differ by up to {number(found.largest)}: this mask depends on positions, so the order matters."
+    title = "Each word takes its output along" if kept else "The outputs are others"
+    gap = Matrix("difference", array(found.gap), moved, letters, minus)
     return [
-        Step("1. The inputs in another order", text, [named, *both]),
-        Step("2. Self-attention of both", f"Each by itself{own}.", outputs),
-        Step(
-            "3. Each word takes its output along" if kept else "3. The outputs are others",
-            compared,
-            [Matrix("difference", array(found.gap), moved, letters, minus)],
-        ),
+        Step("The inputs in another order", text, [named, *both]),
+        Step("Self-attention of both", f"Each by itself{own}.", outputs),
+        Step(title, compared, [gap]),
     ]
 
 
-def break_step(number_of: int, moved: list[str], order: list[int], found: Orders) -> Step:
+def break_step(number_of: int, moved: list[str], order: list[int], found: OrderedOutputs) -> Step:
     """One thing that makes the order matter, with the numbers of the word that differs most."""
     name, why = list(BREAKS.items())[number_of]
     most = int(found.gap.abs().amax(1).argmax())
@@ -143,8 +139,5 @@ def break_step(number_of: int, moved: list[str], order: list[int], found: Orders
     text = f"{why} They now differ by up to {number(found.largest)}: the output of {quote(moved[most])} is {before} before and {after} after."
     how: How = {"text": "{column} of {row} differs by {value}"}
     letters = numbered("o", found.gap.shape[1])
-    return Step(
-        f"{4 + number_of}. What breaks it: {name}",
-        text,
-        [Matrix(f"difference with {name}", array(found.gap), moved, letters, how)],
-    )
+    gap = Matrix(f"difference with {name}", array(found.gap), moved, letters, how)
+    return Step(f"What breaks it: {name}", text, [gap])

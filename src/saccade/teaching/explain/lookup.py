@@ -13,14 +13,14 @@ from ...core import normalizers, scores
 from ...core.attention import attend, weights
 from ...core.mechanism import Mechanism
 from ...errors import SaccadeError
-from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote
+from ...views.worked_steps import How, Matrix, Step, Worked, in_order, number, numbered, quote
 from .attention_steps import array
 from .worked_attention import check_words, draw_bytes
 
 KEYS = ["a", "b", "c", "d", "e"]  # the slide's dictionary; its query is d
 TEMPERATURES = (0.05, 0.2, 0.5, 1.0, 2.0, 10.0)
 WIDTH = 6
-ALIKE = 0.9  # the greatest cosine of two keys, so that a dictionary can keep them apart
+MAX_COSINE = 0.9  # the greatest cosine of two keys, so that a dictionary can keep them apart
 
 
 def draw_keys(words: Sequence[str]) -> Tensor:
@@ -28,20 +28,17 @@ def draw_keys(words: Sequence[str]) -> Tensor:
     made: list[np.ndarray] = []
     for word in words:
         for attempt in range(10_000):
-            vector = np.array(
-                [value % 5 - 2.0 for value in draw_bytes("key", word, WIDTH, attempt)]
-            )
-            norm = np.linalg.norm(vector)
-            if norm > 0 and all(
-                vector @ other <= ALIKE * norm * np.linalg.norm(other) for other in made
-            ):
+            drawn = draw_bytes("key", word, WIDTH, attempt)
+            vector = np.array([value % 5 - 2.0 for value in drawn])
+            limit = MAX_COSINE * np.linalg.norm(vector)
+            if limit > 0 and all(vector @ other <= limit * np.linalg.norm(other) for other in made):
                 break
         made.append(vector)
     return torch.tensor(np.array(made))
 
 
 @torch.no_grad()
-def by_cosine(temperature: float, normalize: normalizers.Normalizer) -> Mechanism:
+def cosine_attention(temperature: float, normalize: normalizers.Normalizer) -> Mechanism:
     """Attention by cosines divided by a temperature, in float64."""
     score = scores.Cosine().double()
     score.log_sharpness.fill_(-math.log(temperature))
@@ -64,8 +61,8 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
     at = query - 1 if query else 3 if words is None else 0
     k, v = draw_keys(names), torch.arange(1, len(names) + 1, dtype=torch.float64).unsqueeze(1) * 10
     given = k[None, None, at : at + 1], k[None, None], v[None, None]
-    hard = by_cosine(1.0, normalizers.Hard())
-    mechanisms = [hard, *(by_cosine(t, normalizers.Softmax()) for t in TEMPERATURES)]
+    hard = cosine_attention(1.0, normalizers.Hard())
+    mechanisms = [hard, *(cosine_attention(t, normalizers.Softmax()) for t in TEMPERATURES)]
     cosines = hard.score(*given[:2])[0, 0, 0]
     each = [
         *(weights(*given[:2], one)[0, 0, 0] for one in mechanisms),
@@ -73,18 +70,10 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
     ]
     found = [*(attend(*given, one)[0, 0, 0] for one in mechanisms), v.mean(0)]
     steps = lookup_steps(names, at, k, v, cosines, torch.stack(each), torch.stack(found))
-    facts = {
-        "tokens": names,
-        "query": at + 1,
-        "temperatures": [0, *TEMPERATURES, None],
-        "keys": array(k),
-        "values": array(v[:, 0]),
-    }
-    facts |= {
-        "cosines": array(cosines),
-        "weights": array(torch.stack(each)),
-        "found": array(torch.stack(found)[:, 0]),
-    }
+    facts = {"tokens": names, "query": at + 1, "temperatures": [0, *TEMPERATURES, None]}
+    arrays = {"keys": k, "values": v[:, 0], "cosines": cosines, "weights": torch.stack(each)}
+    arrays["found"] = torch.stack(found)[:, 0]
+    facts |= {name: array(one) for name, one in arrays.items()}
     return Worked(" ".join(names), steps, **facts)
 
 
@@ -94,24 +83,16 @@ def lookup_steps(
     """The steps; the first row of `each` and `found` is hard, the last the mean, and those between are the temperatures'."""
     of, between, ends = quote(names[at]), [f"T = {t:g}" for t in TEMPERATURES], ["hard", "mean"]
     divided = np.stack([array(cosines) / t for t in TEMPERATURES])
-    power: How = {
-        "text": "{column}: e^({1}) / ({e0}) = {value}",
-        "uses": [["cosines / T", "i", None], ["cosines / T", "i", "j"]],
-    }
+    power: How = {"text": "{column}: e^({1}) / ({e0}) = {value}"}
+    power["uses"] = [["cosines / T", "i", None], ["cosines / T", "i", "j"]]
     by: How = {"text": "{0} divided by the temperature = {value}", "uses": [["cosines", 0, "j"]]}
     whole: How = {"text": "{row}: {column} gets {value}", "uses": [["cosines", 0, None]]}
-    alike: How = {
-        "text": "how alike {row} and {column} point, −1 to 1: {value}",
-        "uses": [["keys", at, None], ["keys", "j", None]],
-    }
-    total: How = {
-        "text": "{row}: {0·1} = {value}",
-        "uses": [["weights", "i", None], ["values", None, 0]],
-    }
-    last: How = {
-        "text": "{row}: {0·1} = {value}",
-        "uses": [["both ends", "i", None], ["values", None, 0]],
-    }
+    alike: How = {"text": "how alike {row} and {column} point, −1 to 1: {value}"}
+    alike["uses"] = [["keys", at, None], ["keys", "j", None]]
+    total, last = (
+        {"text": "{row}: {0·1} = {value}", "uses": [[name, "i", None], ["values", None, 0]]}
+        for name in ("weights", "both ends")
+    )
     text = [
         f"Each key has one value, and looking {of} up gives {number(float(v[at, 0]))}: all or nothing.",
         f"The query is the key of {of}. Its cosine with itself is 1, with others less.",
@@ -120,18 +101,24 @@ def lookup_steps(
         "Σ weight · value. At a low temperature it is the dictionary's value, at a high one nearly the mean of all.",
         f"T → 0 is the dictionary, {number(float(found[0, 0]))}; T → ∞ is the mean, {number(float(found[-1, 0]))}.",
     ]
-    keys = Matrix(
-        "keys", array(k), names, numbered("k", WIDTH), {"text": "{column} of {row} is {value}"}
-    )
-    values = Matrix(
-        "values", array(v), names, ["value"], {"text": "the dictionary has {value} for {row}"}
-    )
-    return [
-        Step("1. A dictionary", text[0], [keys, values]),
-        Step("2. Compare the query with every key", text[1], [Matrix("cosines", array(cosines)[None], [names[at]], names, alike)]),
-        Step("3. Soft: weights by temperature", text[2], [
-            Matrix("cosines / T", divided, between, names, by), Matrix("weights", array(each[1:-1]), between, names, power)]),
-        Step("4. What is found", text[3], [Matrix("found", array(found[1:-1]), between, ["found"], total)]),
-        Step("5. Both ends", text[4], [
-            Matrix("both ends", array(each[[0, -1]]), ends, names, whole), Matrix("found there", array(found[[0, -1]]), ends, ["found"], last)]),
-    ]  # fmt: skip
+    own: How = {"text": "{column} of {row} is {value}"}
+    keys = Matrix("keys", array(k), names, numbered("k", WIDTH), own)
+    own = {"text": "the dictionary has {value} for {row}"}
+    values = Matrix("values", array(v), names, ["value"], own)
+    compared = Matrix("cosines", array(cosines)[None], [names[at]], names, alike)
+    cooled = Matrix("cosines / T", divided, between, names, by)
+    soft = Matrix("weights", array(each[1:-1]), between, names, power)
+    both = Matrix("both ends", array(each[[0, -1]]), ends, names, whole)
+    there = Matrix("found there", array(found[[0, -1]]), ends, ["found"], last)
+    shown = [
+        Step("A dictionary", text[0], [keys, values]),
+        Step("Compare the query with every key", text[1], [compared]),
+        Step("Soft: weights by temperature", text[2], [cooled, soft]),
+        Step(
+            "What is found",
+            text[3],
+            [Matrix("found", array(found[1:-1]), between, ["found"], total)],
+        ),
+        Step("Both ends", text[4], [both, there]),
+    ]
+    return in_order(shown)

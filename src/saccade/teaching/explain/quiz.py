@@ -27,10 +27,8 @@ class Question(NamedTuple):
         plain = lambda text: (
             " ".join(re.findall(r"(?!\binputs?\b)\b[\w'-]+", text.casefold())) or text.strip()
         )
-        wanted, left = (
-            sorted({plain(one) for one in self.answers}, key=len, reverse=True),
-            f" {plain(given)} ",
-        )
+        wanted = sorted({plain(one) for one in self.answers}, key=len, reverse=True)
+        left = f" {plain(given)} "
         for one in wanted:
             if f" {one} " not in left:
                 return False
@@ -46,67 +44,35 @@ def questions(
     worked = explain(words, parts)
     named = [name for name in ("W_q", "W_k", "W_v", "W_o") if name in worked.facts]
     own = list(worked.parameters)
-    per_head = (
-        f" Each of {parts.heads} heads has its own columns of the first three."
-        if parts.heads > 1 and named
-        else ""
-    )
-    why = (
-        f"{', '.join(named)}."
-        if named
-        else "W = I: queries, keys and values are the inputs themselves."
-    )
+    why = f"{', '.join(named)}." if named else "W = I: queries, keys and values are the inputs."
     why += f" The parts have numbers of their own as well: {', '.join(own)}." if own else ""
-    made = [
-        Question(
-            "How many weight matrices are learned in this example?",
-            [str(len(named))],
-            why + per_head,
-        )
-    ]
-    numbers = sum(np.size(worked.facts[name]) for name in named) + sum(
-        np.size(one) for one in worked.parameters.values()
-    )
-    sizes = " + ".join(
-        [
-            *(f"{np.shape(worked.facts[n])[0]}·{np.shape(worked.facts[n])[1]}" for n in named),
-            *(str(np.size(worked.parameters[n])) for n in own),
-        ]
-    )
-    made.append(
-        Question(
-            "How many numbers are learned in all?",
-            [str(numbers)],
-            f"{sizes or 'none'} = {numbers}.",
-        )
-    )
+    if parts.heads > 1 and named:
+        why += f" Each of {parts.heads} heads has its own columns of the first three."
+    asked = "How many weight matrices are learned in this example?"
+    made = [Question(asked, [str(len(named))], why)]
+    learned = [worked.facts[name] for name in named]
+    alone = [np.size(worked.parameters[name]) for name in own]
+    numbers = sum(map(np.size, learned)) + sum(alone)
+    sizes = " + ".join([*("·".join(map(str, np.shape(one))) for one in learned), *map(str, alone)])
+    why = f"{sizes or 'none'} = {numbers}."
+    made.append(Question("How many numbers are learned in all?", [str(numbers)], why))
     if named:
-        roles = "Two of the derived vectors, query and key, are compared for the weights, and the third, the value, is what is passed on"
-        made.append(
-            Question(
-                "Why do we learn the three weight matrices?",
-                [],
-                f"{roles}: one input can look for something else than it is found by.",
-            )
+        why = (
+            "Two of the derived vectors, query and key, are compared for the weights, and the third, the value, is what is passed on: "
+            "one input can look for something else than it is found by."
         )
+        made.append(Question("Why do we learn the three weight matrices?", [], why))
     if parts.score.make in (scores.Dot, scores.ScaledDot):
         alike = "It grows with how alike two vectors point, and with their lengths."
         made.append(Question("Why a dot product?", [], f"{alike} {likeness(worked)}"))
     made += [one for head in range(parts.heads) for one in related(worked, head, parts.heads)]
     sums = np.asarray(worked.weights).sum(-1)
     same = np.allclose(sums, 1)
-    why = (
-        "Each query shares out all its attention."
-        if same
-        else f"This normalizer does not divide by the sum: {row(np.ravel(sums)[:6])}."
-    )
-    made.append(
-        Question(
-            "What does each row of weights add up to?",
-            [number(float(np.ravel(sums)[0]))] if same else [],
-            why,
-        )
-    )
+    why = "Each query shares out all its attention."
+    if not same:
+        why = f"This normalizer does not divide by the sum: {row(np.ravel(sums)[:6])}."
+    total = [number(float(np.ravel(sums)[0]))] if same else []
+    made.append(Question("What does each row of weights add up to?", total, why))
     return made, worked
 
 
@@ -125,26 +91,17 @@ def likeness(worked: Worked) -> str:
 
 def related(worked: Worked, head: int, heads: int) -> list[Question]:
     """To which inputs each input is most related, by the weights of a head."""
-    weights, tokens = (
-        np.asarray(worked.weights)[head] if heads > 1 else np.asarray(worked.weights),
-        worked.tokens,
-    )
+    tokens = worked.tokens
+    weights = np.asarray(worked.weights)[head] if heads > 1 else np.asarray(worked.weights)
     made = []
     for n, (token, mine) in enumerate(zip(tokens, weights, strict=True)):
-        best = [
-            other
-            for other, one in zip(tokens, mine, strict=True)
-            if np.isclose(one, mine.max()) and one > 0
-        ]
+        most = np.isclose(mine, mine.max()) & (mine > 0)
+        best = dict.fromkeys(other for other, one in zip(tokens, most, strict=True) if one)
         shown = token if token.startswith("input ") else f"{quote(token)} (input {n + 1})"
-        asked = (
-            f"To which input(s) is {shown} most related?"
-            if heads == 1
-            else f"What does {shown} focus on most in head {head + 1}?"
-        )
-        made.append(
-            Question(asked, list(dict.fromkeys(best)) or ["none"], f"Its weights are {row(mine)}.")
-        )
+        asked = f"To which input(s) is {shown} most related?"
+        if heads > 1:
+            asked = f"What does {shown} focus on most in head {head + 1}?"
+        made.append(Question(asked, [*best] or ["none"], f"Its weights are {row(mine)}."))
     return made
 
 
@@ -155,18 +112,13 @@ def explain_quiz(
     asked, worked = questions(words, parts)
     shown: list[Step] = []
     names = {"x", "W_q", "W_k", "W_v"}
-    first = [
-        one
-        for step in worked.steps()
-        for one in step.matrices
-        if one.name.split(" of ")[0] in names and "score" not in one.name
-    ]
-    unique: dict[str, Matrix] = {one.name: one for one in first}
-    known = (
-        "Work it out by hand, or with `saccade explain`."
-        if not answers
-        else "What the answers are computed from."
-    )
+    every = [one for step in worked.steps() for one in step.matrices if "score" not in one.name]
+    unique: dict[str, Matrix] = {
+        one.name: one for one in every if one.name.split(" of ")[0] in names
+    }
+    known = "Work it out by hand, or with `saccade explain`."
+    if answers:
+        known = "What the answers are computed from."
     shown.append(Step("The example", known, list(unique.values())))
     for n, one in enumerate(asked, 1):
         answer = " and ".join(one.answers) + ". " if one.answers else ""

@@ -14,10 +14,10 @@ from ...errors import SaccadeError
 from ...layers.pooling import TfIdf
 from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote
 
-MOST_ROWS, MOST_COMMON = 20, 10
-SHOWN = 8  # numbers of a wide vector
-MOST_WORDS = 1_000_000  # different words of a corpus
-MOST_DOCUMENTS = 1_000_000
+MAX_ROWS, MAX_COMMON_WORDS = 20, 10
+MAX_COLUMNS = 8  # numbers of a wide vector
+MAX_WORDS = 1_000_000  # different words of a corpus
+MAX_DOCUMENTS = 1_000_000
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 # "David" is common and "Beckham" is not: the example of the slide as a corpus
 LECTURE = [
@@ -43,12 +43,9 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
     for line in documents():
         count += 1
         held.update({ids.setdefault(word, len(ids)) for word in words_of(line)})
-        if len(ids) > MOST_WORDS or count > MOST_DOCUMENTS:
-            what = (
-                f"{MOST_WORDS:,} different words"
-                if len(ids) > MOST_WORDS
-                else f"{MOST_DOCUMENTS:,} documents"
-            )
+        if len(ids) > MAX_WORDS or count > MAX_DOCUMENTS:
+            what = f"{MAX_DOCUMENTS:,} documents"
+            what = f"{MAX_WORDS:,} different words" if len(ids) > MAX_WORDS else what
             raise SaccadeError(
                 f"{name} has more than {what}, which is more than tf·idf is explained for; give a part of it"
             )
@@ -64,21 +61,16 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
     for n, text in enumerate(texts(), 1):
         for token, times in Counter(text).items():
             entry = (times / len(text) * idf[token], -n, -token, times, len(text))
-            (heapq.heappush if len(best) < MOST_ROWS else heapq.heappushpop)(best, entry)
+            (heapq.heappush if len(best) < MAX_ROWS else heapq.heappushpop)(best, entry)
     highest = [
         {"word": names[-token], "document": -n, "count": times, "length": size, "tf": times / size, "documents_with_it": held[-token],
          "idf": idf[-token], "tf_idf": value}
         for value, n, token, times, size in sorted(best, reverse=True)
     ]  # fmt: skip
-    often = sorted(held, key=lambda token: (-held[token], names[token]))[:MOST_COMMON]
+    often = sorted(held, key=lambda token: (-held[token], names[token]))[:MAX_COMMON_WORDS]
     common = [(names[token], held[token], idf[token]) for token in often]
-    return Worked(
-        f"tf·idf of {name}",
-        tf_idf_steps(highest, common, count),
-        documents=count,
-        words=len(ids),
-        highest=highest,
-    )
+    facts = {"documents": count, "words": len(ids), "highest": highest}
+    return Worked(f"tf·idf of {name}", tf_idf_steps(highest, common, count), **facts)
 
 
 def tf_idf_steps(
@@ -101,24 +93,14 @@ def tf_idf_steps(
         f"{quote(top['word'])} in document {top['document']}: {number(top['tf'])} · {number(top['idf'])} = {number(top['tf_idf'])}. These "
         "weights are counted, not learned, and do not depend on the sentence around a word: static attention."
     )
-    table = Matrix(
-        "most common",
-        np.array([one[1:] for one in common], dtype=np.float64),
-        [one[0] for one in common],
-        ["n_j", "idf"],
-        [n_j, log],
-    )
+    counted = np.array([one[1:] for one in common], dtype=np.float64)
+    words = [one[0] for one in common]
+    table = Matrix("most common", counted, words, ["n_j", "idf"], [n_j, log])
+    largest = Matrix("tf·idf", numbers, [one["word"] for one in highest], columns, how)
+    about = f"N = {count:,} documents. A word that all of them contain has idf = log(N / N) = 0."
     return [
-        Step(
-            "1. Common words say little",
-            f"N = {count:,} documents. A word that all of them contain has idf = log(N / N) = 0.",
-            [table],
-        ),
-        Step(
-            "2. The words that weigh most",
-            text,
-            [Matrix("tf·idf", numbers, [one["word"] for one in highest], columns, how)],
-        ),
+        Step("1. Common words say little", about, [table]),
+        Step("2. The words that weigh most", text, [largest]),
     ]
 
 
@@ -135,12 +117,8 @@ def explain_similar(pair: Sequence[str], vectors: np.ndarray, source: str, known
     """One-hot against embedding: two words' cosine and correlation (Pearson) in both. A one-hot vector is `known` words wide."""
     a, b = np.asarray(vectors, dtype=np.float64)
     same = pair[0] == pair[1]
-    facts: dict[str, Any] = {
-        "words": list(pair),
-        "vectors": np.stack([a, b]),
-        "source": source,
-        "vocabulary": known,
-    }
+    facts: dict[str, Any] = {"words": list(pair), "vectors": np.stack([a, b]), "source": source}
+    facts["vocabulary"] = known
     facts["one_hot"] = {"cosine": float(same), "pearson": 1.0 if same else -1 / (known - 1)}
     facts |= {"dot": float(a @ b), "cosine": cosine(a, b), "pearson": pearson(a, b)}
     return Worked(" ".join(pair), similar_steps(list(pair), a, b, facts), **facts)
@@ -150,10 +128,8 @@ def similar_steps(
     pair: list[str], a: np.ndarray, b: np.ndarray, facts: dict[str, Any]
 ) -> list[Step]:
     both, width, known = np.stack([a, b]), len(a), facts["vocabulary"]
-    letters, shown = (
-        numbered("x", min(width, SHOWN)),
-        f", of which {SHOWN} are shown" if width > SHOWN else "",
-    )
+    letters = numbered("x", min(width, MAX_COLUMNS))
+    shown = f", of which {MAX_COLUMNS} are shown" if width > MAX_COLUMNS else ""
     hot = np.eye(4)[[0, int(pair[0] != pair[1])]]
     own: How = {"text": "1 where the column is the row's own word: {value}"}
     product: How = {"text": "{0}·{1} = {value}", "uses": [["vectors", 0, "j"], ["vectors", 1, "j"]]}
@@ -168,31 +144,16 @@ def similar_steps(
         f"a·b / (‖a‖ ‖b‖) = {number(facts['dot'])} / ({lengths}) = {number(facts['cosine'])}.",
         f"The cosine of the vectors minus their means ({number(means[0, 0])} and {number(means[1, 0])}): {number(facts['pearson'])}.{slip}",
     ]
+    plain: How = {"text": "{column} of {row} = {value}"}
+    matrices = [
+        Matrix("one-hot", hot, pair, [*pair, "another", "…"], own),
+        Matrix("vectors", both[:, :MAX_COLUMNS], pair, letters, plain),
+        Matrix("products", (a * b)[None, :MAX_COLUMNS], ["a·b"], letters, product),
+        Matrix("centered", (both - means)[:, :MAX_COLUMNS], pair, letters, minus),
+    ]
+    titles = ["1. One-hot", "2. Embedding", "3. Cosine", "4. Correlation (Pearson)"]
     return [
-        Step("1. One-hot", texts[0], [Matrix("one-hot", hot, pair, [*pair, "another", "…"], own)]),
-        Step(
-            "2. Embedding",
-            texts[1],
-            [
-                Matrix(
-                    "vectors",
-                    both[:, :SHOWN],
-                    pair,
-                    letters,
-                    {"text": "{column} of {row} = {value}"},
-                )
-            ],
-        ),
-        Step(
-            "3. Cosine",
-            texts[2],
-            [Matrix("products", (a * b)[None, :SHOWN], ["a·b"], letters, product)],
-        ),
-        Step(
-            "4. Correlation (Pearson)",
-            texts[3],
-            [Matrix("centered", (both - means)[:, :SHOWN], pair, letters, minus)],
-        ),
+        Step(title, text, [one]) for title, text, one in zip(titles, texts, matrices, strict=True)
     ]
 
 

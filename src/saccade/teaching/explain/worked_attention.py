@@ -19,25 +19,25 @@ from ...errors import SaccadeError
 from ...settings import Choice, choose
 from ...views.worked_steps import Worked
 
-MOST_TOKENS = 30
+MAX_TOKENS = 30
 DIM = 4
-LARGEST = 1000  # option of a mask
-WIDEST = 16  # numbers per row of a part's own parameters that one can follow
-EXAMPLE = ["input 1", "input 2", "input 3"]
-LECTURE = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
-OF_LECTURE = {
+MAX_MASK_OPTION = 1000  # option of a mask
+MAX_ROW_NUMBERS = 16  # numbers per row of a part's own parameters that one can follow
+LECTURE_NAMES = ["input 1", "input 2", "input 3"]
+LECTURE_INPUTS = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
+LECTURE_MATRICES = {
     "q": [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]],
     "k": [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]],
     "v": [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]],
 }
 # a single 1 in each column of W_q and W_k, so that scores stay small enough for a softmax with shades
-OF_WORDS = {
+WORD_MATRICES = {
     "q": [[0, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]],
     "k": [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]],
     "v": [[0, 1, 0], [2, 0, 2], [0, 2, 0], [0, 1, 1]],
 }
 # as wide as an input together, so that heads can divide them; W_o mixes what the heads found
-OF_HEADS = {
+HEAD_MATRICES = {
     "q": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]],
     "k": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]],
     "v": [[1, 0, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0], [0, 1, 0, 1]],
@@ -45,11 +45,11 @@ OF_HEADS = {
 }
 # "This is a cat" of the lectures, one-hot; one column of W_q, W_k and W_v for each number of a query, key or value
 ONE_HOT = {"This": [0, 0, 1, 0], "is": [1, 0, 0, 0], "a": [0, 1, 0, 0], "cat": [0, 0, 0, 1]}
-OF_COLUMNS = {
+COLUMN_MATRICES = {
     "q": [[1, 0, 1, 0], [0, 1, 0, 1], [2, 1, 0, 1], [1, 2, 1, 0]],
     "k": [[1, 1, 0, 2], [0, 1, 1, 0], [0, 2, 1, 1], [2, 0, 1, 1]],
     "v": [[2, 1, 0, 1], [1, 0, 3, 0], [3, 1, 1, 2], [4, 2, 0, 1]],
-    "o": OF_HEADS["o"],
+    "o": HEAD_MATRICES["o"],
 }
 
 
@@ -82,7 +82,7 @@ class Parts:
         if (wide := too_wide(score)) is not None:
             what = f"the score's '{wide[0]}' has {wide[1]} numbers per row"
             raise SaccadeError(
-                f"{what}, and at most {WIDEST} can be followed; choose a smaller option, such as {{name: …, rank: 3}}"
+                f"{what}, and at most {MAX_ROW_NUMBERS} can be followed; choose a smaller option, such as {{name: …, rank: 3}}"
             )
         mask = None if self.mask is None else self.mask(heads=self.heads)
         made = Mechanism(score, normalize, mask).double().eval()
@@ -95,15 +95,11 @@ class Parts:
 
 
 def too_wide(score: nn.Module) -> tuple[str, int] | None:
-    every = [*score.named_parameters(), *score.named_buffers()]
-    return next(
-        (
-            (name, max(one.shape[-2:]))
-            for name, one in every
-            if one.dim() and max(one.shape[-2:]) > WIDEST
-        ),
-        None,
-    )
+    """The first parameter with rows that are too long to follow, and their length."""
+    for name, one in [*score.named_parameters(), *score.named_buffers()]:
+        if one.dim() and max(one.shape[-2:]) > MAX_ROW_NUMBERS:
+            return name, max(one.shape[-2:])
+    return None
 
 
 def choose_parts(
@@ -137,23 +133,16 @@ def choose_parts(
     chosen = choose(scores.table, score or ("scaled-dot" if scaled else "dot"), "score")
     hidden = None if mask is None else choose(masks.table, mask, "mask")
     for name, value in hidden.options.items() if hidden else ():
-        if isinstance(value, int) and value > LARGEST:  # built for so many positions
+        if isinstance(value, int) and value > MAX_MASK_OPTION:  # built for so many positions
             raise SaccadeError(
-                f"mask.{name} is {value:,}; at most {LARGEST} is of use for {MOST_TOKENS} words"
+                f"mask.{name} is {value:,}; at most {MAX_MASK_OPTION} is of use for {MAX_TOKENS} words"
             )
-    return Parts(
-        chosen,
-        choose(normalizers.table, normalize or "softmax", "normalize"),
-        hidden,
-        heads,
-        plain,
-        scaled,
-        dim,
-    )
+    weigh = choose(normalizers.table, normalize or "softmax", "normalize")
+    return Parts(chosen, weigh, hidden, heads, plain, scaled, dim)
 
 
 @dataclass(frozen=True)
-class Numbers:
+class AttentionNumbers:
     """All numbers of one self-attention, in float64; `query` and `key` are what the score makes of q and k: H N D and H N N."""
 
     mechanism: Mechanism
@@ -172,7 +161,7 @@ class Numbers:
 
 
 @torch.no_grad()
-def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> Numbers:
+def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> AttentionNumbers:
     """outputs = normalize(score(x W_q, x W_k), mask) x W_v, by the parts themselves."""
     mechanism, heads = parts.mechanism(), parts.heads
     q, k, v = (
@@ -186,35 +175,21 @@ def compute(x: Tensor, learned: dict[str, Tensor], parts: Parts) -> Numbers:
     side = values.transpose(0, 1).flatten(1)
     allowed = None if allowed is None else allowed.expand_as(found)[0]
     outputs = side @ learned["W_o"] if "W_o" in learned else side
-    return Numbers(
-        mechanism,
-        x,
-        learned,
-        q,
-        k,
-        v,
-        call.query[0],
-        call.key[0],
-        found[0],
-        allowed,
-        weights[0],
-        values,
-        outputs,
-    )
+    compared = (call.query[0], call.key[0], found[0], allowed)
+    return AttentionNumbers(mechanism, x, learned, q, k, v, *compared, weights[0], values, outputs)
 
 
 def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
     """The matrices that a model would learn, none where W = I."""
     if parts.plain:
         return {}
-    given = OF_HEADS if parts.heads > 1 else OF_WORDS if own_words else OF_LECTURE
+    given = HEAD_MATRICES if parts.heads > 1 else WORD_MATRICES if own_words else LECTURE_MATRICES
     if parts.dim is not None:
         wide = parts.heads * parts.dim
-        given = {name: [row[:wide] for row in OF_COLUMNS[name]] for name in "qkv"}
-        given |= {"o": OF_COLUMNS["o"][:wide]} if parts.heads > 1 else {}
-    return {
-        f"W_{name}": torch.tensor(matrix, dtype=torch.float64) for name, matrix in given.items()
-    }
+        given = {name: [row[:wide] for row in COLUMN_MATRICES[name]] for name in "qkv"}
+        given |= {"o": COLUMN_MATRICES["o"][:wide]} if parts.heads > 1 else {}
+    exact = lambda matrix: torch.tensor(matrix, dtype=torch.float64)
+    return {f"W_{name}": exact(matrix) for name, matrix in given.items()}
 
 
 def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[str], Tensor]:
@@ -222,7 +197,7 @@ def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[st
     if tokens is None and one_hot:
         return list(ONE_HOT), torch.tensor(list(ONE_HOT.values()), dtype=torch.float64)
     if tokens is None:
-        return EXAMPLE, torch.tensor(LECTURE, dtype=torch.float64)
+        return LECTURE_NAMES, torch.tensor(LECTURE_INPUTS, dtype=torch.float64)
     check_words(tokens)
     return list(tokens), torch.tensor(draw_vectors(tokens), dtype=torch.float64)
 
@@ -230,9 +205,9 @@ def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[st
 def check_words(tokens: Sequence[str]) -> None:
     if not tokens:
         raise SaccadeError("the sentence is empty; give at least one word")
-    if len(tokens) > MOST_TOKENS:
+    if len(tokens) > MAX_TOKENS:
         raise SaccadeError(
-            f"the sentence has {len(tokens)} words, but {MOST_TOKENS} are the most one can follow; shorten it"
+            f"the sentence has {len(tokens)} words, but {MAX_TOKENS} are the most one can follow; shorten it"
         )
 
 
@@ -243,10 +218,8 @@ def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
         attempt, vector = 0, (0,) * DIM
         while not any(vector) or vector in taken.values():
             numbers = (0, 0, 1, 1, 2) if attempt < 30 else range(3 + attempt // 30)
-            vector = tuple(
-                numbers[value % len(numbers)]
-                for value in draw_bytes("word", token, DIM, 0, attempt)
-            )
+            drawn = draw_bytes("word", token, DIM, 0, attempt)
+            vector = tuple(numbers[value % len(numbers)] for value in drawn)
             attempt += 1
         taken[token] = vector
     return [taken[token] for token in tokens]
@@ -254,9 +227,8 @@ def draw_vectors(tokens: Sequence[str]) -> list[tuple[int, ...]]:
 
 def draw_bytes(what: str, token: str, count: int, *more: int) -> bytes:
     """Bytes that depend on the word alone, on every machine and with every version of numpy."""
-    return hashlib.shake_256(
-        repr((what, token, count, *more)).encode("utf-8", "surrogatepass")
-    ).digest(count)
+    text = repr((what, token, count, *more)).encode("utf-8", "surrogatepass")
+    return hashlib.shake_256(text).digest(count)
 
 
 def explain(
@@ -271,9 +243,8 @@ def explain(
         raise SaccadeError(
             f"expected a query from 1 to {len(named)}, the number of inputs, got {query}"
         )
-    return explain_numbers(
-        named, compute(x, learned_of(parts, tokens is not None), parts), parts, query
-    )
+    found = compute(x, learned_of(parts, tokens is not None), parts)
+    return explain_numbers(named, found, parts, query)
 
 
 def worked_example(scaled: bool = False) -> Worked:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...errors import SaccadeError, did_you_mean
 from ...layers import norms
-from ...views.worked_steps import How, Matrix, Step, Worked, number, numbered, quote, row
+from ...views.worked_steps import How, Matrix, Step, Worked, in_order, number, numbered, quote, row
 from .attention_steps import array
 from .worked_attention import inputs
 
@@ -19,10 +19,10 @@ SLIPS = (
     "Where the slide slips: it says unit mean, and the mean becomes 0 (the standard deviation 1); its μ is a sum without 1/d; and it divides "
     "by √(σ + ε), where σ is already a root: right is √(σ² + ε)."
 )
-EQUAL = "mean 0 and deviation 1 (0 where all its numbers are equal)"
-TRUE = {
-    "layer": f"Every row has {EQUAL}, columns need not. A row alone gives the same: no batch is needed. {SLIPS}",
-    "batch": f"Every column has {EQUAL}, rows need not. In use, running averages of the means of training are taken instead.",
+STANDARD = "mean 0 and deviation 1 (0 where all its numbers are equal)"
+PROPERTIES = {
+    "layer": f"Every row has {STANDARD}, columns need not. A row alone gives the same: no batch is needed. {SLIPS}",
+    "batch": f"Every column has {STANDARD}, rows need not. In use, running averages of the means of training are taken instead.",
     "rms": "The mean of the squares of every row is 1; its mean need not be 0. A row alone gives the same: no batch is needed.",
 }
 FORMULAS = {
@@ -30,7 +30,7 @@ FORMULAS = {
     "batch": "(x − μ) / √(σ² + ε) · γ + β, with μ and σ² the mean and the variance of one feature over the batch",
     "rms": "x / √(mean(x²) + ε) · γ, with the mean over the numbers of one input; nothing is subtracted",
 }
-LIVE: dict[str, Callable[[int], nn.Module]] = {
+LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "layer": lambda dim: norms.table["layer"](dim),
     "batch": lambda dim: nn.BatchNorm1d(dim),
     "rms": lambda dim: norms.table["rms"](dim),
@@ -40,41 +40,35 @@ LIVE: dict[str, Callable[[int], nn.Module]] = {
 @torch.no_grad()
 def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
     """A norm of the lectures' inputs or of one's own words as a batch, by the live layer as training starts with it (γ = 1, β = 0)."""
-    if name not in LIVE:
-        raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LIVE)}")
+    if name not in LAYERS:
+        raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LAYERS)}")
     tokens, x = inputs(words)
     if name == "batch" and len(tokens) < 2:
         raise SaccadeError(
             f"expected at least 2 inputs for a norm over the batch, got {len(tokens)}; give more words"
         )
-    layer = LIVE[name](x.shape[1]).double().train()
+    layer = LAYERS[name](x.shape[1]).double().train()
     out, eps, letters = layer(x), float(layer.eps), numbered("x", x.shape[1])  # type: ignore[arg-type]
     over = 0 if name == "batch" else 1
     mean, variance, square = x.mean(over), x.var(over, unbiased=False), x.square().mean(over)
+    about = f"{len(tokens)} inputs, the rows, of {x.shape[1]} features, the columns."
+    batch = Matrix("x", array(x), tokens, letters, {"text": "{column} of {row} = {value}"})
+    text = (
+        f"{name} norm is {FORMULAS[name]}; ε = {eps:g} keeps the root above 0. At the start of a training γ = 1 and β = 0: they change "
+        "nothing yet."
+    )
+    outputs = Matrix("out", array(out), tokens, letters, normalized(name, eps))
     steps = [
-        Step("1. A batch of inputs", f"{len(tokens)} inputs, the rows, of {x.shape[1]} features, the columns.", [
-            Matrix("x", array(x), tokens, letters, {"text": "{column} of {row} = {value}"})]),
-        *(spread_steps(name, tokens, x, mean, variance, square)),
-        Step(f"{4 if name != 'rms' else 3}. Normalize", f"{name} norm is {FORMULAS[name]}; ε = {eps:g} keeps the root above 0. At the "
-             f"start of a training γ = 1 and β = 0: they change nothing yet.", [
-            Matrix("out", array(out), tokens, letters, normalized(name, eps))]),
+        Step("A batch of inputs", about, [batch]),
+        *spread_steps(name, tokens, x, mean, variance, square),
+        Step("Normalize", text, [outputs]),
         check_step(name, tokens, out),
         compare_step(name, tokens, x),
-    ]  # fmt: skip
-    facts = {
-        "tokens": tokens,
-        "norm": name,
-        "eps": eps,
-        "x": array(x),
-        "outputs": array(out),
-        "slips": SLIPS,
-    }
-    facts |= (
-        {"mean_square": array(square)}
-        if name == "rms"
-        else {"mean": array(mean), "variance": array(variance)}
-    )
-    return Worked(f"{name} norm of {' '.join(tokens)}", steps, **facts)
+    ]
+    facts = {"tokens": tokens, "norm": name, "eps": eps, "x": array(x), "outputs": array(out)}
+    means = {"mean": mean, "variance": variance} if name != "rms" else {"mean_square": square}
+    facts |= {"slips": SLIPS, **{what: array(one) for what, one in means.items()}}
+    return Worked(f"{name} norm of {' '.join(tokens)}", in_order(steps), **facts)
 
 
 def spread_steps(
@@ -85,45 +79,33 @@ def spread_steps(
     which: list[object] = ["x", None, "j"] if name == "batch" else ["x", "i", None]
     letters = numbered("x", x.shape[1])
 
-    def shown(title: str, values: Tensor, text: str, *more: list[object]) -> Matrix:
-        matrix = array(values.unsqueeze(0 if name == "batch" else 1))
+    def shown(title: str, values: Tensor, text: str, *more: list[object]) -> list[Matrix]:
         how: How = {"text": text, "uses": [which, *more]}
-        return Matrix(
-            title,
-            matrix,
-            [title] if name == "batch" else tokens,
-            letters if name == "batch" else [title],
-            how,
-        )
+        if name == "batch":
+            return [Matrix(title, array(values[None]), [title], letters, how)]
+        return [Matrix(title, array(values.unsqueeze(1)), tokens, [title], how)]
 
     first = x[:, 0] if name == "batch" else x[0]
     of = "the first feature" if name == "batch" else quote(tokens[0])
     if name == "rms":
         sums = " + ".join(f"{number(float(one))}²" for one in first)
         text = f"For {of}: ({sums}) / {count} = {number(float(square[0]))}."
-        return [
-            Step(
-                "2. Mean of the squares of each input",
-                text,
-                [
-                    shown(
-                        "mean square",
-                        square,
-                        f"the squares of {{0}}, their sum divided by {count} = {{value}}",
-                    )
-                ],
-            )
-        ]
+        rule = f"the squares of {{0}}, their sum divided by {count} = {{value}}"
+        means = shown("mean square", square, rule)
+        return [Step("Mean of the squares of each input", text, means)]
     sums = " + ".join(number(float(one)) for one in first)
     far = " + ".join(f"({number(float(one))} − {number(float(mean[0]))})²" for one in first)
     each = "feature, over the batch" if name == "batch" else "input, over its numbers"
     at: list[object] = ["μ", 0, "j"] if name == "batch" else ["μ", "i", 0]
+    means = shown("μ", mean, f"({{+0}}) / {count} = {{value}}")
+    rule = f"the squares of {{0}} − {{1}}, their sum divided by {count} = {{value}}"
+    spreads = shown("σ²", variance, rule, at)
+    found = f"For {of}: μ = ({sums}) / {count} = {number(float(mean[0]))}."
+    spread = f"For {of}: σ² = ({far}) / {count} = {number(float(variance[0]))}."
     return [
-        Step(f"2. Mean of each {each}", f"For {of}: μ = ({sums}) / {count} = {number(float(mean[0]))}.", [
-            shown("μ", mean, f"({{+0}}) / {count} = {{value}}")]),
-        Step(f"3. Variance of each {each}", f"For {of}: σ² = ({far}) / {count} = {number(float(variance[0]))}.", [
-            shown("σ²", variance, f"the squares of {{0}} − {{1}}, their sum divided by {count} = {{value}}", at)]),
-    ]  # fmt: skip
+        Step(f"Mean of each {each}", found, means),
+        Step(f"Variance of each {each}", spread, spreads),
+    ]
 
 
 def normalized(name: str, eps: float) -> How:
@@ -141,22 +123,24 @@ def normalized(name: str, eps: float) -> How:
 
 def check_step(name: str, tokens: list[str], out: Tensor) -> Step:
     """What is true of the result, on the axis of the norm and on the other."""
-    rows, columns = (
-        np.stack([array(out.mean(1)), array(out.std(1, unbiased=False))], 1),
-        np.stack([array(out.mean(0)), array(out.std(0, unbiased=False))]),
-    )
+    spread = lambda over: [array(out.mean(over)), array(out.std(over, unbiased=False))]
+    rows, columns = np.stack(spread(1), 1), np.stack(spread(0))
     letters, of = numbered("x", out.shape[1]), ["mean", "deviation"]
-    number_of = 5 if name != "rms" else 4
-    return Step(f"{number_of}. What is true of it", TRUE[name], [
-        Matrix("rows", rows, tokens, of, [{"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of]),
-        Matrix("columns", columns, of, letters, {"text": "the {row} of {0} = {value}", "uses": [["out", None, "j"]]}),
-    ])  # fmt: skip
+    by_row: list[How] = [
+        {"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of
+    ]
+    by_column: How = {"text": "the {row} of {0} = {value}", "uses": [["out", None, "j"]]}
+    shown = [
+        Matrix("rows", rows, tokens, of, by_row),
+        Matrix("columns", columns, of, letters, by_column),
+    ]
+    return Step("What is true of it", PROPERTIES[name], shown)
 
 
 def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
     """The first input under all three norms, and alone: what depends on the batch."""
     made, lines = {}, []
-    for other, make in LIVE.items():
+    for other, make in LAYERS.items():
         if other == "batch" and len(tokens) < 2:
             continue
         made[other] = make(x.shape[1]).double().train()(x)[0]
@@ -165,4 +149,4 @@ def compare_step(name: str, tokens: list[str], x: Tensor) -> Step:
     text = f"{quote(tokens[0])} = {row(x[0].tolist())} becomes, by {'; '.join(lines)}. Only that of the batch norm depends on other inputs."
     how: How = {"text": "{column} of the first input by {row} norm = {value}"}
     shown = Matrix("by each norm", matrix, list(made), numbered("x", x.shape[1]), how)
-    return Step(f"{6 if name != 'rms' else 5}. Beside the others", text, [shown])
+    return Step("Beside the others", text, [shown])

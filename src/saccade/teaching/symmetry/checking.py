@@ -14,9 +14,9 @@ from ...errors import SaccadeError, did_you_mean
 from ...layers.mixers import Mixer
 from ...models.protocols import AttendingEncoder, Encoder
 from .moves import BATCH, SYMMETRIES, TOLERANCE, Field, Move, Symmetry
-from .subjects import SUBJECTS, Subject, mixing, takes_edges
+from .subjects import SUBJECTS, Subject, mixer_subject, takes_edges
 
-MOVES = 2  # moves of each symmetry that are tried
+MOVES_PER_SYMMETRY = 2  # moves of each symmetry that are tried
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,17 @@ class Row:
         return next(one for one in self.verdicts if one.symmetry == symmetry)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {
-            one.symmetry: {
-                "holds": one.holds if one.error is not None else None,
-                "error": one.error,
-            }
-            for one in self.verdicts
-        }
+        holds = lambda one: one.holds if one.error is not None else None
+        found = {one.symmetry: {"holds": holds(one), "error": one.error} for one in self.verdicts}
         return {"slot": self.slot, "name": self.name, "tolerance": TOLERANCE, "symmetries": found}
 
 
 def outputs(subject: Subject, move: Move) -> tuple[Tensor, Tensor]:
     """What must be equal: the outputs at the positions that correspond to each other, or the whole outputs of what pools."""
     before, after = subject.run(move.before), subject.run(move.after)
-    return (
-        (before, after) if subject.pooled else (before[:, move.of_before], after[:, move.of_after])
-    )
+    if subject.pooled:
+        return before, after
+    return before[:, move.of_before], after[:, move.of_after]
 
 
 @torch.no_grad()
@@ -78,14 +73,13 @@ def error_of(subject: Subject, symmetry: Symmetry) -> float | None:
     ):
         return None
     generator, worst = torch.Generator().manual_seed(1), 0.0
-    for number in range(MOVES):
+    for number in range(MOVES_PER_SYMMETRY):
         move = symmetry.draw(subject.make, generator, subject.pooled, number)
         if subject.mesh and (move.before.mesh is None or move.after.mesh is None):
             return None
         wanted, found = outputs(subject, move)
-        worst = max(
-            worst, float((wanted - found).abs().max() / wanted.abs().max().clamp_min(1e-300))
-        )
+        share = (wanted - found).abs().max() / wanted.abs().max().clamp_min(1e-300)
+        worst = max(worst, float(share))
     return worst
 
 
@@ -113,16 +107,9 @@ def check_all(members: Iterable[tuple[str, str]] | None = None) -> Iterator[Row]
 def example(slot: str, name: str) -> tuple[dict[str, dict[str, Any]], str, str]:
     """What is drawn of a layer: input and output before a move, after it, and the output moved; the title, and a note."""
     subject = subject_of(slot, name)
-    wanted_kind = (
-        "gauge"
-        if subject.mesh
-        else "rotation"
-        if subject.grid
-        else "relabeling"
-        if subject.edges
-        else "permutation"
-    )
-    symmetry = next(one for one in SYMMETRIES if one.name == wanted_kind)
+    kinds = {"gauge": subject.mesh, "rotation": subject.grid, "relabeling": subject.edges}
+    kind = next((name for name, fits in kinds.items() if fits), "permutation")
+    symmetry = next(one for one in SYMMETRIES if one.name == kind)
     move = symmetry.draw(subject.make, torch.Generator().manual_seed(1), subject.pooled, 0)
     rows_of: Callable[[Tensor], Any] = lambda x: x[0].reshape(-1, x.shape[-1]).double().numpy()
     if subject.grid:  # the first channel as a picture
@@ -131,17 +118,9 @@ def example(slot: str, name: str) -> tuple[dict[str, dict[str, Any]], str, str]:
     shown = [rows_of(side.x) for side in (move.before, move.after)]
     edges = [side.edges.double().numpy() for side in (move.before, move.after)]
     made = rows_of(subject.run(move.before))
-    graph, plain = (
-        ("X", "A", "F(X, A)", "PX", "PAPᵀ", "F(PX, PAPᵀ)", "P F(X, A)"),
-        ("X", "", "F(X)", "gX", "", "F(gX)", "g F(X)"),
-    )
-    names = (
-        graph
-        if subject.edges and not subject.mesh
-        else (*plain[:-1], "F(X)")
-        if subject.pooled
-        else plain
-    )
+    names = ("X", "", "F(X)", "gX", "", "F(gX)", "F(X)" if subject.pooled else "g F(X)")
+    if subject.edges and not subject.mesh:
+        names = ("X", "A", "F(X, A)", "PX", "PAPᵀ", "F(PX, PAPᵀ)", "P F(X, A)")
     drawn = (shown[0], edges[0], made, shown[1], edges[1], found, wanted)
     every = list(zip(names, drawn, strict=True))
     rows = {"before": dict(every[:3]), "after": dict(every[3:6]), "expected": dict(every[6:])}
@@ -149,14 +128,10 @@ def example(slot: str, name: str) -> tuple[dict[str, dict[str, Any]], str, str]:
     note = (
         f"{symmetry.name}: {symmetry.what} · largest difference {worst:.1e} of the largest output"
     )
-    return (
-        {
-            when: {what: one for what, one in panels.items() if what}
-            for when, panels in rows.items()
-        },
-        f"{slot}: {name}",
-        note,
-    )
+    named = {
+        when: {what: one for what, one in panels.items() if what} for when, panels in rows.items()
+    }
+    return named, f"{slot}: {name}", note
 
 
 def find(what: str) -> list[tuple[str, str]]:
@@ -191,9 +166,8 @@ def check_model(model: nn.Module, vocab: int) -> Iterator[Row]:
         yield check_subject("model", type(whole).__name__, of_encoder(whole, vocab))
         for name, part in whole.named_modules():
             if isinstance(part, Mixer):
-                yield check_subject(
-                    "model", name, mixing(part, takes_edges(part, body.dim), body.dim)
-                )
+                mixer = mixer_subject(part, takes_edges(part, body.dim), body.dim)
+                yield check_subject("model", name, mixer)
 
 
 def of_encoder(body: Encoder, vocab: int) -> Subject:
@@ -204,10 +178,8 @@ def of_encoder(body: Encoder, vocab: int) -> Subject:
         if isinstance(body, AttendingEncoder):
             more["mask"] = field.mask()
             if body.needs_relation:
-                more |= {
-                    "relation": field.edges.expand(BATCH, -1, -1),
-                    "depth": field.edges[0].expand(BATCH, -1),
-                }
+                more["relation"] = field.edges.expand(BATCH, -1, -1)
+                more["depth"] = field.edges[0].expand(BATCH, -1)
         found: Tensor = body(field.x, lengths, **more)
         return found
 
@@ -215,6 +187,5 @@ def of_encoder(body: Encoder, vocab: int) -> Subject:
         raise SaccadeError(
             "the model reads the bytes of words, and tokens are drawn here; give a model with model.embedding=tokens"
         )
-    return Subject(
-        run, lambda n: torch.randint(2, vocab, (BATCH, n)), edges=isinstance(body, AttendingEncoder)
-    )
+    draw = lambda n: torch.randint(2, vocab, (BATCH, n))
+    return Subject(run, draw, edges=isinstance(body, AttendingEncoder))

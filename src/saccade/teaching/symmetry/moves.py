@@ -85,10 +85,8 @@ def dented_icosahedron(generator: torch.Generator) -> Mesh:
     """A closed mesh of twelve vertices, none of which is like another."""
     golden = (1 + 5**0.5) / 2
     signs = [(a, b * golden) for a in (-1, 1) for b in (-1, 1)]
-    points = torch.tensor(
-        [point for a, b in signs for point in ((0, a, b), (a, b, 0), (b, 0, a))],
-        dtype=torch.float64,
-    )
+    corner = [point for a, b in signs for point in ((0, a, b), (a, b, 0), (b, 0, a))]
+    points = torch.tensor(corner, dtype=torch.float64)
     near = torch.cdist(points, points).sub(2).abs().lt(1e-9)
     corners = torch.combinations(torch.arange(LINE), 3)
     faces = corners[near[corners[:, [0, 1, 2]], corners[:, [1, 2, 0]]].all(1)]
@@ -102,9 +100,8 @@ def dented_icosahedron(generator: torch.Generator) -> Mesh:
 def field(make: Make, grid: tuple[int, int], generator: torch.Generator) -> Field:
     size = grid[0] * grid[1]
     edges = random_edges(size, generator)
-    return Field(
-        make(size), grid, edges, mesh=dented_icosahedron(generator) if grid == (1, LINE) else None
-    )
+    mesh = dented_icosahedron(generator) if grid == (1, LINE) else None
+    return Field(make(size), grid, edges, mesh=mesh)
 
 
 def reorder(
@@ -156,14 +153,10 @@ def shift_content(side: tuple[int, int], content: tuple[int, int], *steps: tuple
         edges = random_edges(inside.shape[1], generator)
 
         def put(corner: list[int]) -> tuple[Field, Tensor]:
-            at = numbers[
-                corner[0] : corner[0] + content[0], corner[1] : corner[1] + content[1]
-            ].flatten()
-            x, wide, there = (
-                back.expand(-1, size, *back.shape[2:]).clone(),
-                torch.eye(size, dtype=torch.long),
-                torch.zeros(size),
-            )
+            down, across = (slice(a, a + b) for a, b in zip(corner, content, strict=True))
+            at = numbers[down, across].flatten()
+            x = back.expand(-1, size, *back.shape[2:]).clone()
+            wide, there = torch.eye(size, dtype=torch.long), torch.zeros(size)
             x[:, at], there[at] = inside, 1.0
             wide[at.unsqueeze(1), at] = edges
             return Field(x, side, wide, there.bool()), at

@@ -25,19 +25,10 @@ from ...settings import Choice, options_of
 from .moves import BATCH, CANVAS, CANVAS_2D, SIDE, Field, Make
 
 DIM, HEADS, HIDDEN, VOCAB = 8, 2, 12, 40
-LONGEST = max(CANVAS, CANVAS_2D**2) + 2  # positions that a learned table needs here
+TABLE_LENGTH = max(CANVAS, CANVAS_2D**2) + 2  # positions that a learned table needs here
 # Members of these slots are no layers, or parts of one that is not run by itself.
-NO_LAYERS = (
-    "backends",
-    "joins",
-    "models",
-    "modifications",
-    "tasks",
-    "objectives",
-    "metrics",
-    "schedules",
-    "corpora",
-)
+NO_LAYERS = ["backends", "joins", "models", "modifications", "tasks"]
+NO_LAYERS += ["objectives", "metrics", "schedules", "corpora"]
 
 
 @dataclass(frozen=True)
@@ -60,14 +51,14 @@ def tokens(size: int) -> Tensor:
     return torch.randint(2, VOCAB, (BATCH, size))
 
 
-def spelled(size: int) -> Tensor:
-    """Tokens with their bytes: the same token is always spelled alike."""
+def tokens_with_bytes(size: int) -> Tensor:
+    """Tokens with their bytes: the same token always has the same bytes."""
     letters = torch.tensor(embeddings.spell([f"word{n}" for n in range(VOCAB)]))
     ids = tokens(size)
     return torch.cat([ids.unsqueeze(-1), letters[ids]], -1)
 
 
-def shaken(layer: nn.Module) -> Any:
+def randomized(layer: nn.Module) -> Any:
     """The layer in use, in float64, with parameters for which everything matters: none is 0, and none is the other."""
     with torch.no_grad():
         for parameter in layer.double().parameters():
@@ -75,14 +66,16 @@ def shaken(layer: nn.Module) -> Any:
     return layer.eval()
 
 
-def built(entry: Entry[Any], slot: str, **facts: Any) -> Any:
+def build_member(entry: Entry[Any], slot: str, **facts: Any) -> Any:
     """A member with its example's options, and as many positions as are tried here where it has a table of them."""
     wanted = options_of(SLOTS[slot], entry.make)
-    longer: dict[str, Any] = {name: LONGEST for name in ("max_len", "length") if name in wanted}
+    longer: dict[str, Any] = {
+        name: TABLE_LENGTH for name in ("max_len", "length") if name in wanted
+    }
     return Choice(entry.make, {**entry.example, **longer})(**facts)
 
 
-def mixing(layer: Any, any_mask: bool = True, width: int = DIM) -> Subject:
+def mixer_subject(layer: Any, any_mask: bool = True, width: int = DIM) -> Subject:
     """What is called as mixers are."""
 
     def run(field: Field) -> Tensor:
@@ -93,23 +86,25 @@ def mixing(layer: Any, any_mask: bool = True, width: int = DIM) -> Subject:
     return Subject(run, partial(vectors, width=width), edges=any_mask or bool(layer.needs_relation))
 
 
-def attending(**parts: Any) -> Subject:
+def attention_subject(**parts: Any) -> Subject:
     """Attention with these parts of its mechanism."""
-    return mixing(shaken(MultiHeadAttention(DIM, HEADS, mechanism=Mechanism(**parts))))
+    return mixer_subject(randomized(MultiHeadAttention(DIM, HEADS, mechanism=Mechanism(**parts))))
 
 
 FACTS = {"dim": DIM // HEADS, "dim_q": DIM // HEADS, "dim_k": DIM // HEADS, "heads": HEADS}
 
 
 def of_score(entry: Entry[Any]) -> Subject:
-    made = built(entry, "scores", **FACTS)
-    return attending(score=made, normalize=normalizers.table["sum"]() if made.needs_sum else None)
+    made = build_member(entry, "scores", **FACTS)
+    return attention_subject(
+        score=made, normalize=normalizers.table["sum"]() if made.needs_sum else None
+    )
 
 
 def of_normalizer(entry: Entry[Any]) -> Subject:
-    made = built(entry, "normalizers", **FACTS)
+    made = build_member(entry, "normalizers", **FACTS)
     fits = made.mismatch(scores.ScaledDot(), positions.NoPosition()) is None
-    return attending(normalize=made, score=None if fits else scores.EluKernel())
+    return attention_subject(normalize=made, score=None if fits else scores.EluKernel())
 
 
 # Masks of a batch, for an input of some size: two positions of padding, a prefix of half the length, documents of different lengths.
@@ -127,8 +122,8 @@ def of_mask(entry: Entry[Any]) -> Subject:
     if entry.name == "shifted-windows":
         return of_windows_on_a_grid()
     if not entry.per_batch:
-        return attending(mask=built(entry, "masks"))
-    layer, make = shaken(MultiHeadAttention(DIM, HEADS)), PER_BATCH[entry.name]
+        return attention_subject(mask=build_member(entry, "masks"))
+    layer, make = randomized(MultiHeadAttention(DIM, HEADS)), PER_BATCH[entry.name]
 
     def run(field: Field) -> Tensor:
         mask, given = make(field), field.mask()
@@ -139,7 +134,7 @@ def of_mask(entry: Entry[Any]) -> Subject:
 
 
 def of_windows_on_a_grid() -> Subject:
-    layer = shaken(WindowAttention(DIM, HEADS, Mechanism(), shifted=True))
+    layer = randomized(WindowAttention(DIM, HEADS, Mechanism(), shifted=True))
 
     def run(field: Field) -> Tensor:
         at = Windows.over(*field.grid, SIDE // 2, torch.device("cpu"))
@@ -150,26 +145,18 @@ def of_windows_on_a_grid() -> Subject:
 
 
 def of_mixer(entry: Entry[Any]) -> Subject:
-    facts = {
-        "dim": DIM,
-        "heads": HEADS,
-        "make_mechanism": lambda score=None: Mechanism(score),
-        "n": 0,
-        "dropout": 0.0,
-    }
-    layer = shaken(built(entry, "mixers", **facts, mechanism=Mechanism()))
-    return mixing(layer, takes_edges(layer))
+    facts: dict[str, Any] = {"dim": DIM, "heads": HEADS, "n": 0, "dropout": 0.0}
+    facts["make_mechanism"] = lambda score=None: Mechanism(score)
+    layer = randomized(build_member(entry, "mixers", **facts, mechanism=Mechanism()))
+    return mixer_subject(layer, takes_edges(layer))
 
 
 def takes_edges(layer: Any, width: int = DIM) -> bool:
     """Whether a mixer takes any mask; one that knows padding alone says so when it is given another."""
     x = torch.zeros(BATCH, 2, width, dtype=torch.float64)
+    at = Positions.line(2, 2, relation=torch.ones(1, 2, 2).long())
     try:
-        layer.mix(
-            x,
-            masks.matrix(torch.eye(2).bool()),
-            Positions.line(2, 2, relation=torch.ones(1, 2, 2).long()),
-        )
+        layer.mix(x, masks.matrix(torch.eye(2).bool()), at)
     except SaccadeError:
         return False
     return bool(layer.any_mask)
@@ -177,24 +164,15 @@ def takes_edges(layer: Any, width: int = DIM) -> bool:
 
 def pointwise(slot: str, entry: Entry[Any], **facts: Any) -> Subject:
     """What maps vectors to vectors when called."""
-    layer = shaken(built(entry, slot, **facts))
+    layer = randomized(build_member(entry, slot, **facts))
     return Subject(lambda field: layer(field.x), vectors)
 
 
 def of_residual(entry: Entry[Any]) -> Subject:
-    layer = shaken(
-        built(
-            entry,
-            "residuals",
-            norm=lambda: norms.LayerNorm(DIM),
-            dim=DIM,
-            dropout=0.0,
-            n=1,
-            depth=2,
-            role="alone",
-        )
-    )
-    inner = shaken(nn.Linear(DIM, DIM))
+    facts = {"dim": DIM, "dropout": 0.0, "n": 1, "depth": 2, "role": "alone"}
+    norm = lambda: norms.LayerNorm(DIM)
+    layer = randomized(build_member(entry, "residuals", norm=norm, **facts))
+    inner = randomized(nn.Linear(DIM, DIM))
     return Subject(lambda field: layer(field.x, lambda x: torch.tanh(inner(x))), vectors)
 
 
@@ -203,27 +181,24 @@ def of_stack(slot: str, entry: Entry[Any]) -> Subject:
     chosen: dict[str, Any] = {
         {"blocks": "block", "stacks": "stack"}[slot]: Choice(entry.make, entry.example)
     }
-    made = shaken(make_stack(Config(dim=DIM, hidden=HIDDEN, depth=2, heads=HEADS, **chosen)))
+    made = randomized(make_stack(Config(dim=DIM, hidden=HIDDEN, depth=2, heads=HEADS, **chosen)))
     any_mask = made.any_mask and all(block.any_mask for block in made)
 
     def run(field: Field) -> Tensor:
-        mixed: Tensor = made(
-            field.x,
-            field.mask() if any_mask else None,
-            positions=Positions.line(field.size, field.size),
-        )
+        at = Positions.line(field.size, field.size)
+        mixed: Tensor = made(field.x, field.mask() if any_mask else None, positions=at)
         return mixed
 
     return Subject(run, vectors, edges=any_mask)
 
 
 def of_embedding(entry: Entry[Any]) -> Subject:
-    layer = shaken(built(entry, "embeddings", vocab=VOCAB, dim=DIM))
-    return Subject(lambda field: layer(field.x), spelled if layer.reads_bytes else tokens)
+    layer = randomized(build_member(entry, "embeddings", vocab=VOCAB, dim=DIM))
+    return Subject(lambda field: layer(field.x), tokens_with_bytes if layer.reads_bytes else tokens)
 
 
 def of_position_embedding(entry: Entry[Any]) -> Subject:
-    layer = shaken(built(entry, "position-embeddings", dim=DIM))
+    layer = randomized(build_member(entry, "position-embeddings", dim=DIM))
     deep = bool(getattr(layer, "needs_relation", False))
 
     def run(field: Field) -> Tensor:
@@ -235,14 +210,14 @@ def of_position_embedding(entry: Entry[Any]) -> Subject:
 
 
 def of_cell(entry: Entry[Any]) -> Subject:
-    layer = shaken(Recurrence(entry.make, DIM, DIM))
+    layer = randomized(Recurrence(entry.make, DIM, DIM))
     return Subject(lambda field: layer(field.x)[0], vectors)
 
 
 def of_pool(entry: Entry[Any]) -> Subject:
-    layer = built(entry, "pools", dim=DIM, vocab=VOCAB)
+    layer = build_member(entry, "pools", dim=DIM, vocab=VOCAB)
     layer.prepare([[n, *range(0, VOCAB, n + 1)] for n in range(VOCAB)])
-    layer = shaken(layer)
+    layer = randomized(layer)
 
     def run(field: Field) -> Tensor:
         ids = (field.x[..., 0] * 1000).long() % VOCAB  # a token goes with its vector
@@ -254,7 +229,7 @@ def of_pool(entry: Entry[Any]) -> Subject:
 
 def of_window(entry: Entry[Any]) -> Subject:
     """Three steps of a decoder that look into a memory, which is what is moved."""
-    layer = shaken(Reader(DIM, DIM, Mechanism(), built(entry, "windows", dim=DIM)))
+    layer = randomized(Reader(DIM, DIM, Mechanism(), build_member(entry, "windows", dim=DIM)))
     query = vectors(3)
 
     def run(field: Field) -> Tensor:
@@ -267,7 +242,7 @@ def of_window(entry: Entry[Any]) -> Subject:
 
 def on_a_grid(slot: str, entry: Entry[Any]) -> Subject:
     """What reads B D R C."""
-    layer = shaken(built(entry, slot, dim=DIM, rows=SIDE, columns=SIDE))
+    layer = randomized(build_member(entry, slot, dim=DIM, rows=SIDE, columns=SIDE))
     grid = lambda field: field.x.transpose(1, 2).unflatten(2, field.grid)
     return Subject(lambda field: layer(grid(field)).flatten(2).transpose(1, 2), vectors, grid=True)
 
@@ -275,7 +250,7 @@ def on_a_grid(slot: str, entry: Entry[Any]) -> Subject:
 def of_group_convolution(entry: Entry[Any]) -> Subject:
     """From a picture to all orientations, once more among these, and the largest of them: vectors that are not of an orientation."""
     first, second = (
-        shaken(built(entry, "group-convolutions", dim_in=DIM, dim_out=DIM, lifts=lifts))
+        randomized(build_member(entry, "group-convolutions", dim_in=DIM, dim_out=DIM, lifts=lifts))
         for lifts in (True, False)
     )
 
@@ -289,7 +264,7 @@ def of_group_convolution(entry: Entry[Any]) -> Subject:
 
 def of_graph_layer(entry: Entry[Any]) -> Subject:
     """A layer of a graph network, along the edges of a mask."""
-    layer = shaken(built(entry, "graph-layers", width=DIM))
+    layer = randomized(build_member(entry, "graph-layers", width=DIM))
 
     def run(field: Field) -> Tensor:
         there = neighbors(field.x, field.mask()).expand(BATCH, -1, -1)
@@ -303,18 +278,17 @@ def of_graph_layer(entry: Entry[Any]) -> Subject:
 
 def of_mesh_layer(entry: Entry[Any]) -> Subject:
     """From numbers to fields of all orders, the layer, and to numbers again, which depend on no frame."""
-    parts = (MeshConvolution(DIM), built(entry, "mesh-layers", dim=DIM), MeshConvolution(DIM))
-    layers = [shaken(part) for part in parts]
+    parts = (
+        MeshConvolution(DIM),
+        build_member(entry, "mesh-layers", dim=DIM),
+        MeshConvolution(DIM),
+    )
+    layers = [randomized(part) for part in parts]
 
     def run(field: Field) -> Tensor:
         orders = layers[0].orders
-        x = torch.cat(
-            [
-                field.x.unsqueeze(2) + 0j,
-                field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM) + 0j,
-            ],
-            2,
-        )
+        higher = field.x.new_zeros(*field.x.shape[:2], orders - 1, DIM)
+        x = torch.cat([field.x.unsqueeze(2), higher], 2) + 0j
         for layer in layers:
             x = layer(x, field.mesh)
         return x[:, :, 0].real
@@ -322,19 +296,15 @@ def of_mesh_layer(entry: Entry[Any]) -> Subject:
     return Subject(run, vectors, edges=True, mesh=True)
 
 
-UNIT: dict[str, Any] = {
-    "dim": DIM,
-    "hidden": HIDDEN,
-    "width": 3,
-    "dilation": 2,
-    "causal": False,
-    "norm": Choice(norms.LayerNorm),
-}
+UNIT: dict[str, Any] = {"dim": DIM, "hidden": HIDDEN, "width": 3, "dilation": 2, "causal": False}
+UNIT["norm"] = Choice(norms.LayerNorm)
 SUBJECTS: dict[str, Callable[[Entry[Any]], Subject]] = {
     "scores": of_score,
     "normalizers": of_normalizer,
     "masks": of_mask,
-    "positions": lambda entry: attending(position=built(entry, "positions", **FACTS, causal=False)),
+    "positions": lambda entry: attention_subject(
+        position=build_member(entry, "positions", **FACTS, causal=False)
+    ),
     "mixers": of_mixer,
     "feedforwards": partial(
         pointwise, "feedforwards", dim=DIM, hidden=HIDDEN, dropout=0.0, n=0, depth=2, role="alone"

@@ -135,18 +135,18 @@ class Heat(Panel):
         below = (0.3 if numbered else 0.05) + 0.31 * bool(self.x)
         return Room(left, above, max(over, BAR_GAP + BAR_ROOM if self.bar else 0.0), below)
 
-    def draw(self, axes: Axes, looks: Mapping[str, dict[str, Any]]) -> None:
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The values that are white (or blue) and black (or red)."""
         assert self.low is not None
         assert self.high is not None
-        kind = "RdBu_r" if self.low < 0 < self.high else "gray" if self.inverted else "gray_r"
-        image = axes.imshow(
-            self.values,
-            cmap=kind,
-            vmin=self.low,
-            vmax=self.high,
-            aspect="auto",
-            interpolation="nearest",
-        )
+        return self.low, self.high
+
+    def draw(self, axes: Axes, looks: Mapping[str, dict[str, Any]]) -> None:
+        low, high = self.scale
+        kind = "RdBu_r" if low < 0 < high else "gray" if self.inverted else "gray_r"
+        how: dict[str, Any] = {"cmap": kind, "vmin": low, "vmax": high, "aspect": "auto"}
+        image = axes.imshow(self.values, interpolation="nearest", **how)
         closed_frame(axes, ticks=True)
         if self.cell >= MIN_LINED_CELL:
             height, width = self.values.shape
@@ -163,7 +163,7 @@ class Heat(Panel):
     def write_cells(self, axes: Axes) -> None:
         if self.text is None or self.cell < MIN_LINED_CELL:
             return
-        low, high = self.low or 0.0, self.high or 1.0
+        low, high = self.scale
         for (down, across), shown in np.ndenumerate(np.asarray(self.text, dtype=object)):
             part = (self.values[down, across] - low) / (high - low)
             dark = abs(2 * part - 1) > 0.7 if low < 0 < high else part > DARK
@@ -179,38 +179,29 @@ class Heat(Panel):
         size = self.label_size
         axes.tick_params(length=0, pad=3)
         axes.xaxis.tick_top()
-        tilt: dict[str, Any] = (
-            {"rotation": 60, "rotation_mode": "anchor", "ha": "left", "va": "center"}
-            if self.tilted
-            else {}
-        )
-        for put, names, inches, how in (
-            (axes.set_yticks, self.rows, self.tall, {}),
-            (axes.set_xticks, self.columns, self.wide, tilt),
+        tilt: dict[str, Any] = {"rotation": 60, "rotation_mode": "anchor", "ha": "left"}
+        tilt = {**tilt, "va": "center"} if self.tilted else {}
+        for axis, names, inches, more in (
+            (axes.yaxis, self.rows or [], self.tall, {}),
+            (axes.xaxis, self.columns or [], self.wide, tilt),
         ):
-            shown = names or []
-            every = max(1, math.ceil(size * len(shown) / (72 * inches)))
-            put(
-                range(0, len(shown), every),
-                shown[::every],
-                **style(size, text="".join(shown)),
-                **how,
-            )
+            every = max(1, math.ceil(size * len(names) / (72 * inches)))
+            how = style(size, text="".join(names), **more)
+            axis.set_ticks(range(0, len(names), every), names[::every], **how)
 
 
 def add_bar(axes: Axes, image: AxesImage, shown: Heat) -> None:
     """The color scale to the right of a heat map, with the values of its ends."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    assert shown.low is not None
-    assert shown.high is not None
+    low, high = shown.scale
     box, (across, down) = axes.get_position(), figure.get_size_inches()
     at = (box.x1 + BAR_GAP / across, box.y0, 0.12 / across, min(MAX_BAR / down, box.height))
     bar = figure.colorbar(image, cax=figure.add_axes(at))
-    ends = {end: short_number(end) for end in (shown.low, shown.high)}
-    if shown.low > 0 and float(shown.values.min()) < shown.low:
-        ends[shown.low] = f"≤ {ends[shown.low]}"
-    ends |= {0.0: "0"} if shown.low < 0 < shown.high else {}
+    ends = {end: short_number(end) for end in (low, high)}
+    if low > 0 and float(shown.values.min()) < low:
+        ends[low] = f"≤ {ends[low]}"
+    ends |= {0.0: "0"} if low < 0 < high else {}
     bar.set_ticks([*ends], labels=[*ends.values()], **style(8, GRAY))
     bar.minorticks_off()
     bar.outline.set(color=EDGE, linewidth=0.6)

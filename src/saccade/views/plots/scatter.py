@@ -1,6 +1,5 @@
 """Named points, whose names are placed so that none lies over another."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,35 +47,27 @@ class Scatter(Panel):
         names = [fitted(name, self.size, 2.5) for name in self.points]
         sizes = [(1.05 * width_of(name, self.size), 1.1 * self.size / 72) for name in names]
         found = place_names(places, sizes, size_of(axes))
-        for name, at, point, move in zip(names, places, self.points.values(), found, strict=True):
+        for name, point, move in zip(names, self.points.values(), found, strict=True):
             if move is None:
                 continue
             line: dict[str, Any] = {"arrowstyle": "-", "color": EDGE, "linewidth": 0.5}
-            far = math.hypot(*move) > 0.25 or abs(move[1]) > 0.16
-            axes.annotate(
-                name,
-                point,
-                (72 * move[0], 72 * move[1]),
-                textcoords="offset points",
-                va="bottom",
-                arrowprops={**line, "shrinkA": 0, "shrinkB": 2, "relpos": nearest_corner(move)}
-                if far and at is not None
-                else None,
-                **style(self.size, text=name),
-            )
+            line |= {"shrinkA": 0, "shrinkB": 2, "relpos": nearest_corner(*move[:2])}
+            how = style(self.size, text=name, textcoords="offset points", va="bottom")
+            how["arrowprops"] = line if move[2] else None
+            axes.annotate(name, point, (72 * move[0], 72 * move[1]), **how)
 
 
-def nearest_corner(move: tuple[float, float]) -> tuple[float, float]:
+def nearest_corner(right: float, up: float) -> tuple[float, float]:
     """Where a line meets a name that was moved by so much."""
-    return 0.0 if move[0] > 0 else 1.0 if move[0] < -0.3 else 0.5, 0.0 if move[1] > 0 else 1.0
+    return 0.0 if right > 0 else 1.0 if right < -0.3 else 0.5, 0.0 if up > 0 else 1.0
 
 
 def place_names(
     places: np.ndarray, sizes: Sequence[tuple[float, float]], area: tuple[float, float]
-) -> list[tuple[float, float] | None]:
-    """From each place to the lower left corner of its name, so that no name lies over a place, another name or a line."""
+) -> list[tuple[float, float, bool] | None]:
+    """From each place to the lower left corner of its name, and whether a line leads there. No name lies over others or a line."""
     taken: list[Box] = [(x - 0.04, y - 0.04, x + 0.04, y + 0.04) for x, y in places]
-    found: list[tuple[float, float] | None] = []
+    found: list[tuple[float, float, bool] | None] = []
     for n, ((x, y), (long, high)) in enumerate(zip(places, sizes, strict=True)):
         near = [(0.07, -high / 2), (-0.07 - long, -high / 2), (-long / 2, 0.06)]
         near += [(-long / 2, -0.06 - high), (0.05, 0.02), (-0.05 - long, 0.02)]
@@ -93,7 +84,7 @@ def place_names(
             inside = box[0] > 0 and box[1] > 0 and box[2] < area[0] and box[3] < area[1]
             way = leader((x, y), box) if step >= len(near) else []
             if inside and not any(overlap(one, other) for one in (box, *way) for other in others):
-                chosen = (right, up)
+                chosen = (right, up, bool(way))
                 taken += [box, *way]
                 break
         found.append(chosen)

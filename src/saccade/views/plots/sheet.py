@@ -153,11 +153,8 @@ def content_of(figure: Figure, kind: str, dpi: float = DPI) -> bytes:
         ignore_missing_glyphs()
         figure.savefig(content, format=kind, dpi=dpi, metadata=metadata)
     # text stays text, so that a viewer draws it with fonts of its own where it lacks these
-    return (
-        SVG_FONT.sub(rb"\1, sans-serif", content.getvalue())
-        if kind == "svg"
-        else content.getvalue()
-    )
+    made = content.getvalue()
+    return SVG_FONT.sub(rb"\1, sans-serif", made) if kind == "svg" else made
 
 
 def put_boxes(figure: Figure) -> None:
