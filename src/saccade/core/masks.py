@@ -35,21 +35,16 @@ from .tracing import can_sync, is_on_device
 
 table: Table[type[Mask]] = Table("masks", "mask", facts=("heads", "n"))
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-# First positions of blocks.
-Starts = NDArray[np.int64]
-# Blocks per sequence if all heads share one pattern.
-MAX_BLOCKS = 65_536
+Starts = NDArray[np.int64]  # first positions of blocks
+MAX_BLOCKS = 65_536  # per sequence, if all heads share one pattern
 
 
 class Mask:
     """Base class: a predicate on (b, h, i, j). Subclasses override the hints below where they know more."""
 
-    # i is a key position, so there cannot be more queries than keys.
-    compares_positions = True
-    # Computed from queries and keys. Derived: True for classes that override `given`.
-    computed = False
-    # Number of global tokens that an encoder prepends.
-    extra = 0
+    compares_positions = True  # i is a key position, so there cannot be more queries than keys
+    computed = False  # from queries and keys; derived: True for classes that override `given`
+    extra = 0  # number of global tokens that an encoder prepends
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -73,9 +68,7 @@ class Mask:
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         """Which blocks may contain an allowed pair: R C, or H R C if heads differ. None if unknown, as for subclasses.
-
-        Blocks have `size` positions and start at `rows` (R, queries) and `columns` (C, keys). Only blocks that are False are skipped.
-        """
+        Blocks have `size` positions and start at `rows` (R, queries) and `columns` (C, keys)."""
         return None
 
     def to(self, device: torch.device | str) -> Mask:
@@ -138,13 +131,7 @@ class Mask:
     def dense(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """The mask as booleans, B|1 H|1 Q|1 K. Dimensions it does not depend on have size 1.
-
-        >>> from saccade import masks
-        >>> masks.causal().dense(1, 1, 2, 3).int()
-        tensor([[[[1, 1, 0],
-                  [1, 1, 1]]]], dtype=torch.int32)
-        """
+        """The mask as booleans, B|1 H|1 Q|1 K. Dimensions it does not depend on have size 1."""
         self.check(batch, heads, queries, keys)
         j = torch.arange(keys, device=device)
         return self.answer(
@@ -160,10 +147,7 @@ class Mask:
 
 
 class Prepared(Mask, Cache, Memo):
-    """A mask for fixed sizes. Caches its dense, additive and block forms for one pass.
-
-    Later changes of the mask's tensors are ignored, even in place: prepare the mask again.
-    """
+    """A mask for fixed sizes with cached dense and block forms. Prepare it again after changing its tensors."""
 
     def __init__(
         self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str
@@ -177,11 +161,8 @@ class Prepared(Mask, Cache, Memo):
         return self.once("allowed", lambda: self.mask.dense(*self.sizes, self.device))
 
     def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """The additive form (0 or −∞), and which rows are fully masked.
-
-        Fully masked rows are 0, because a softmax over −∞ alone has no gradient. The second value is None if no such row is known to
-        exist; a GPU is not asked, to avoid a synchronization.
-        """
+        """The additive form (0 or −∞), and which rows are fully masked: these are 0, since a softmax of −∞ alone has no gradient.
+        The second value is None if a CPU finds no such row; a GPU is not asked, to avoid a synchronization."""
         found: tuple[Tensor, Tensor | None] | None = self.kept.get(dtype)
         if found is None:
             allowed = self.allowed()

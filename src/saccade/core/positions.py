@@ -87,18 +87,12 @@ class Positions(Memo):
 class Position(nn.Module):
     """Base class of positions. Subclasses override `encode`, `bias` or `values`; capabilities are derived from that."""
 
-    # Only the first block of a stack uses it.
-    first_layer_only = False
-    # Depends on the start of a sequence, so a segment cannot be read alone.
-    absolute = False
-    # Requires `Positions.relation`.
-    needs_relation = False
-    # The bias depends on positions and relation alone, not on q.
-    bias_of_pairs = False
-    # All blocks of a stack share one instance.
-    shared = False
-    # The number of heads it is built for, if it has parameters per head.
-    heads: int | None = None
+    first_layer_only = False  # used by the first block of a stack alone
+    absolute = False  # depends on the start of a sequence, so a segment cannot be read alone
+    needs_relation = False  # requires `Positions.relation`
+    bias_of_pairs = False  # the bias depends on positions and relation alone, not on q
+    shared = False  # all blocks of a stack share one instance
+    heads: int | None = None  # the number of heads it is built for, if it matters
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -30,10 +30,8 @@ class Site(nn.Module):
     """A layer with attention. All of it goes through `look`, which a record observes."""
 
     mechanism: Mechanism
-    # Cross-attention: keys come from another sequence.
-    cross = False
-    # Query t is output t of the model, and earlier outputs do not depend on it.
-    in_order = False
+    cross = False  # cross-attention: keys come from another sequence
+    in_order = False  # query t is output t of the model, and earlier outputs do not depend on it
     tape: list[Look] | None = None
 
     def look(

@@ -30,12 +30,9 @@ table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "h
 class Score(nn.Module):
     """Base class of scores. Subclasses override `query`, `key`, `compare` or `scale`."""
 
-    # Never negative, so dividing by the row's sum gives weights.
-    kernel = False
-    # Queries and keys may differ in width.
-    unequal_widths = False
-    # Known up to a factor per row, which only the normalizer `sum` cancels.
-    needs_sum = False
+    kernel = False  # never negative, so dividing by the row's sum gives weights
+    unequal_widths = False  # queries and keys may differ in width
+    needs_sum = False  # known up to a factor per row, which only the normalizer `sum` cancels
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -11,24 +11,15 @@ from .losses import Batch, batch_loss
 class Work:
     """Training and evaluation of one task on its data."""
 
-    # Metrics that `evaluate` returns.
-    measures: Sequence[str] = ("loss",)
-    # Number of examples in the training and dev data.
-    counts: Mapping[str, int] = {}
-    # A few dev examples for the report.
-    some: Sequence[Any] = ()
-    # Terms of the loss; see `batch_loss`.
-    smoothing = agreement = doubly_stochastic = 0.0
-    # Notes to print before training.
-    notes: tuple[str, ...] = ()
-    # Whether `loss` only calls model(*inputs).
-    only_forward = True
-    # Whether updates can be captured as CUDA graphs.
-    captures = True
-    # Whether (nearly) all batches have the same shape.
-    one_shape = False
-    # Whether batches depend on their plan alone and can be made ahead in another thread.
-    ahead = True
+    measures: Sequence[str] = ("loss",)  # metrics that `evaluate` returns
+    counts: Mapping[str, int] = {}  # number of examples in the training and dev data
+    some: Sequence[Any] = ()  # a few dev examples for the report
+    smoothing = agreement = doubly_stochastic = 0.0  # terms of the loss; see `batch_loss`
+    notes: tuple[str, ...] = ()  # printed before training
+    only_forward = True  # `loss` only calls model(*inputs)
+    captures = True  # updates can be captured as CUDA graphs
+    one_shape = False  # (nearly) all batches have the same shape
+    ahead = True  # batches depend on their plan alone and can be made in another thread
     # the plans of its batches: sequences of examples; rank r of R takes plan[r::R]
     epoch: Callable[[int], Sequence[Any]]
     # Plan → batch on the model's device.
