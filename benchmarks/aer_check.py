@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from saccade.data.pairs import parse_pharaoh
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.tasks.text_scores import alignment_error_rate
 
 # percent, as the README of the alignments computes them
@@ -44,13 +44,8 @@ def main() -> None:
     figures = named({pair: error_rate(options.folder, pair) for pair in STATED})
     notes = "percent, lower is better; aer is the mean of the four"
     stated = {**named(STATED), "published": SOURCE}
-    path = write_result(
-        "aer-check",
-        figures,
-        peers={"README of the alignments": stated},
-        notes=notes,
-        folder=options.out,
-    )
+    peers = {"README of the alignments": stated}
+    path = Table("aer-check", {"aer-check": figures}, peers=peers, notes=notes).write(options.out)
     print(figures, path)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-from saccade.experiments.study_table import cell, grid
+from saccade.experiments.results import Table
 from saccade.studies.tables import STUDIES
 from saccade.studies.tables.lecture_claims import Claim
 
@@ -89,30 +87,25 @@ def page(root: Path) -> str:
     for name, study in STUDIES.items():
         path = root / "benchmarks" / "results" / f"claim-{name}.json"
         if issubclass(study, Claim) and path.exists():
-            parts += section(study, json.loads(path.read_text(encoding="utf-8")), path.name)
+            parts += section(study, Table.read(path))
     return "\n\n".join(parts) + "\n"
 
 
-def section(study: type[Claim], result: dict[str, Any], file: str) -> list[str]:
+def section(study: type[Claim], result: Table) -> list[str]:
     claim, shows = FINDINGS[study.name]
-    made = study("small", Path())
-    columns = [one for one in study.columns if one.key not in NOISY]
-    values = {
-        (row, one.key): result["figures"].get(f"{row}.{one.key}", [])
-        for row in made.rows()
-        for one in columns
-    }
-    columns = [one for one in columns if any(values[row, one.key] for row in made.rows())]
-    rows = [
-        [title, *(cell(values[row, one.key], one) for one in columns)]
-        for row, title in made.rows().items()
+    titles = study("small", Path()).rows()
+    result.rows = {title: result.rows.get(row, {}) for row, title in titles.items()}
+    columns = [
+        one
+        for one in study.columns
+        if one.key not in NOISY and any(row.get(one.key) for row in result.rows.values())
     ]
-    seeds = f"{len(result['seeds'])} seeds, {result['device']}"
-    source = f"`{result['command']}` ({seeds}; [all numbers](../benchmarks/results/{file}))"
+    seeds = f"{len(result.seeds)} seeds, {result.about['device']}"
+    source = f"`{result.about['command']}` ({seeds}; [all numbers](../benchmarks/results/{result.name}.json))"
     return [
         f"## {claim}",
         source,
-        grid([["", *(one.title for one in columns)], *rows]),
+        result.to_markdown(columns),
         shows,
         f"*{study.honest}*",
     ]

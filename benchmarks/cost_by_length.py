@@ -9,10 +9,9 @@ the slope of the logarithms over all lengths: 1 where the cost doubles with the 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from saccade.experiments.pass_costs import exponent
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.teaching.draw.cost_curves import PATH_LENGTHS, measure
 
 FORMS = ("full", "window", "convolution", "lstm", "big-bird", "linear", "performer", "linformer")
@@ -28,25 +27,16 @@ def main() -> None:
     asked.add_argument("--repeats", default=3, type=int)
     asked.add_argument("--result", default="cost-by-length")
     given = asked.parse_args()
-    found: dict[str, list[float]] = {}
+    about = f"one block of width 64, {given.lengths} tokens"
+    table = Table(given.result, {}, about, list(range(given.repeats)))
     for _ in range(given.repeats):
         for form, mine in measure(FORMS, given.lengths).items():
             for what, values in mine.items():
                 if len(values) > 1 and what != "memory":
-                    found.setdefault(f"{form}.exponent_{what}", []).append(
-                        exponent(values, set(values))
-                    )
+                    table.add(form, f"exponent_{what}", exponent(values, set(values)))
                 if what in ("path", "steps") and values:
-                    found.setdefault(f"{form}.{what}_{max(PATH_LENGTHS)}", []).append(
-                        float(values[max(values)])
-                    )
-    write_result(
-        given.result,
-        found,
-        f"one block of width 64, {given.lengths} tokens",
-        list(range(given.repeats)),
-    )
-    print(f"written: {Path('benchmarks/results') / given.result}.json")
+                    table.add(form, f"{what}_{max(PATH_LENGTHS)}", float(values[max(values)]))
+    print(f"written: {table.write()}")
 
 
 if __name__ == "__main__":

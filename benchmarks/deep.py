@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.config import recipes
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.system.build import prepared
 from saccade.training.distributed import Ranks
 from saccade.training.update import Update
@@ -143,13 +143,12 @@ def main() -> None:
         + ("by_frequency: of a model that knows how often each occurs and nothing else")
     )
     print(
-        write_result(
+        Table(
             options.result,
-            figures,
+            {options.result: figures},
             seeds=list(range(options.seeds)),
             notes=notes,
-            folder=options.out,
-        )
+        ).write(options.out)
     )
 
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.studies.demonstration import run
 from saccade.training.loop import Watcher
 
@@ -35,14 +35,13 @@ def main() -> None:
     figures = {name: [one[name] for one in found] for name in found[0] if name != "out"}
     notes = "seconds are of the whole demo after installation: both trainings, evaluation, pictures"
     print(
-        write_result(
+        Table(
             "demo",
-            figures,
+            {"demo": figures},
             "phrasebook-fixed-context, phrasebook-bahdanau",
             SEEDS,
             notes=notes,
-            folder=options.out,
-        )
+        ).write(options.out)
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from saccade.config import recipes
 from saccade.experiments.comparison import run_folder, train_and_measure
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.training.loop import Watcher
 
 TEXTS = 3000  # without labels
@@ -82,7 +82,7 @@ def trained(
 ) -> tuple[Path, dict[str, float]]:
     """The run of a recipe, made unless it is there, and its metrics."""
     made, watcher = recipes.recipe({**values, "seed": seed, "device": "cpu"}), Watcher()
-    run = run_folder(out / f"{name}-{seed}", made, watcher)
+    run = run_folder(out / f"{name}-{seed}", made, print)
     metrics, _ = train_and_measure(made, run, watcher, "", None)
     print(f"{name}, seed {seed}: {metrics.get('accuracy', metrics['loss']):.3f}", flush=True)
     return run, metrics
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/finetuning"))
     parser.add_argument("--result", default="")
     options = parser.parse_args()
-    figures: dict[str, Any] = {}
+    table = Table(options.result, {}, seeds=list(range(options.seeds)))
     for objective in options.objectives:
         for seed in range(options.seeds):
             first, before = trained(
@@ -111,21 +111,17 @@ def main() -> None:
             )
             scratch = {**with_labels, "vocabulary": {"kind": "words"}}
             _, alone = trained(f"{objective}-scratch", scratch, seed, options.out)
-            for name, value in (
-                (f"{objective}.accuracy", tuned["accuracy"]),
-                (f"{objective}-scratch.accuracy", alone["accuracy"]),
-                (f"{objective}-pretraining.loss", before["loss"]),
-                (f"{objective}-pretraining.seconds", before["seconds"]),
-            ):
-                figures.setdefault(name, []).append(value)
+            table.add(objective, "accuracy", tuned["accuracy"])
+            table.add(f"{objective}-scratch", "accuracy", alone["accuracy"])
+            table.add(f"{objective}-pretraining", "loss", before["loss"])
+            table.add(f"{objective}-pretraining", "seconds", before["seconds"])
     if options.result:
         rows = [
             row for objective in options.objectives for row in (objective, f"{objective}-scratch")
         ]
-        best = max(rows, key=lambda row: sum(figures[f"{row}.accuracy"]))
-        write_result(
-            options.result, {"best": best, **figures}, " ".join(rows), list(range(options.seeds))
-        )
+        table.recipe = " ".join(rows)
+        table.best = max(rows, key=lambda row: table.mean(row, "accuracy"))
+        table.write()
 
 
 if __name__ == "__main__":

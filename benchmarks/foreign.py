@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from saccade import record
-from saccade.results import write_result
+from saccade.experiments.results import Table
 
 LENGTH, REPEATS = 512, 5
 
@@ -72,11 +72,8 @@ def main() -> None:
         }
         print(implementation, found[implementation])
     if given.result:
-        write_result(
-            given.result,
-            {"foreign": found},
-            notes=f"GPT-2 small, random weights, 1 × {LENGTH} tokens, {REPEATS} runs each",
-        )
+        notes = f"GPT-2 small, random weights, 1 × {LENGTH} tokens, {REPEATS} runs each"
+        Table(given.result, found, notes=notes).write()
 
 
 if __name__ == "__main__":

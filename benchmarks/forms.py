@@ -23,7 +23,7 @@ from saccade.config import recipes as config
 from saccade.data.generated.phrasebook import phrasebook
 from saccade.experiments.attention_forms import FORMS
 from saccade.experiments.comparison import train_and_measure
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.training.loop import Watcher
 
 SIZES = {"dim": 64, "hidden": 128, "depth": 2, "heads": 4, "dropout": 0.0}
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/forms"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, list[float]] = {}
+    table = Table(options.result, {}, seeds=list(range(options.seeds)))
     for name, recipe in recipes(options.out).items():
         for seed in range(options.seeds) if not options.only or name in options.only else ():
             steps = {
@@ -108,28 +108,24 @@ def main() -> None:
                 made, options.out / f"{name}-{seed}", Watcher(), "", None
             )
             for metric in ("loss", "unigram_loss", "seconds", "updates", "parameters"):
-                figures.setdefault(f"{name}.{metric}", []).append(metrics[metric])
+                table.add(name, metric, metrics[metric])
             print(
                 f"{name}, seed {seed}: loss {metrics['loss']:.3f}, unigram {metrics['unigram_loss']:.3f}",
                 flush=True,
             )
             print(f"  {metrics['seconds']:.0f} seconds", flush=True)
     for name in CHEAP:
-        if f"{name}.loss" in figures and "full.loss" in figures:
-            gains = [
-                [
-                    u - x
-                    for u, x in zip(
-                        figures[f"{one}.unigram_loss"], figures[f"{one}.loss"], strict=True
-                    )
-                ]
-                for one in (name, "full")
-            ]
-            figures[f"{name}.share_of_full"] = [
-                own / full for own, full in zip(*gains, strict=True)
-            ]
-    notes = "loss per asked token in nats on held-out text; unigram_loss: the entropy of the asked tokens themselves"
-    print(write_result(options.result, figures, seeds=list(range(options.seeds)), notes=notes))
+        if name in table.rows and "full" in table.rows:
+            for own, full in zip(gains(table, name), gains(table, "full"), strict=True):
+                table.add(name, "share_of_full", own / full)
+    table.notes = "loss per asked token in nats on held-out text; unigram_loss: the entropy of the asked tokens themselves"
+    print(table.write())
+
+
+def gains(table: Table, row: str) -> list[float]:
+    """What a row learned beyond the frequencies of the tokens, with each seed."""
+    pairs = zip(table.values(row, "unigram_loss"), table.values(row, "loss"), strict=True)
+    return [unigram - loss for unigram, loss in pairs]
 
 
 if __name__ == "__main__":

@@ -72,9 +72,10 @@ from saccade.experiments import (  # noqa: E402
     runner,
     study_table,
 )
+from saccade.experiments.results import read_peers  # noqa: E402
 from saccade.experiments.study import Job, Study, Values, claim, open_jobs  # noqa: E402
-from saccade.results import commit, common_environment, read_peers, write_result  # noqa: E402
 from saccade.studies.tables import STUDIES  # noqa: E402
+from saccade.system.provenance import commit, common_environment  # noqa: E402
 
 QUEUE, UNITS, PACKED = Path("benchmarks/queue"), Path("benchmarks/units"), Path("scratch/queue")
 KEYS = {
@@ -655,7 +656,7 @@ def collect(chosen: Sequence[Experiment]) -> None:
         elif one.is_table:
             made = study_table.collect(one.study, one.jobs, {})
             study_table.write(made, 1)
-            study_table.record(made, one.values["result"], one.seeds)
+            made.record(one.values["result"], one.seeds)
             print(f"benchmarks/results/{one.values['result']}.json and {one.out}/table.md")
         else:
             print(write_compared(one))
@@ -663,26 +664,30 @@ def collect(chosen: Sequence[Experiment]) -> None:
 
 def write_compared(one: Experiment) -> Path:
     """The result file of `saccade compare`, from units."""
-    rows = dict[str, comparison.Row]()
     units = [json.loads(job.result.read_text(encoding="utf-8")) for job in one.jobs]
+    table = comparison.Comparison(
+        one.values["result"],
+        {},
+        seeds=sorted({unit["seed"] for unit in units}),
+        peers=read_peers(one.values.get("peers", ())),
+        about=common_environment(units),
+    )
     for unit in units:
-        row = rows.setdefault(unit["row"], comparison.Row(unit["row"], {}))
         for metric, value in unit["values"]["metrics"].items():
-            row.metrics.setdefault(metric, []).append(value)
+            table.add(unit["row"], metric, value)
         for metric, kept in unit["values"]["sums"].items():
-            row.sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
+            sums = table.sums.setdefault(unit["row"], {})
+            sums.setdefault(metric, ([], SCORES[metric]()))[0].append(unpack_sums(kept))
     measures = recipes.recipe(one.jobs[0].recipe).kind.measures
     metric = next(
-        name for name in reversed(measures) if all(name in row.metrics for row in rows.values())
+        name
+        for name in reversed(measures)
+        if all(name in metrics for metrics in table.rows.values())
     )
-    verdicts = "; ".join(map(str, comparison.judge(list(rows.values()), metric, measures[metric])))
-    figures = comparison.for_result(list(rows.values()), metric, measures[metric])
-    seeds = sorted({unit["seed"] for unit in units})
-    described = " ".join(rows)  # the page about pictures finds its rows by it
-    peers, about = read_peers(one.values.get("peers", ())), common_environment(units)
-    return write_result(
-        one.values["result"], figures, described, seeds, peers, verdicts, about=about
-    )
+    table.notes = "; ".join(map(str, table.test(metric, measures[metric])))
+    # the page about pictures finds its rows by it
+    table.recipe = " ".join(table.rows)
+    return table.write()
 
 
 def show(chosen: Sequence[Experiment]) -> None:

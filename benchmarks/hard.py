@@ -24,7 +24,7 @@ import torch
 from saccade import masks
 from saccade.core import Mechanism, backends, normalizers, scores, which_backend
 from saccade.core.attention import call_of
-from saccade.results import write_result
+from saccade.experiments.results import Table
 
 # batch, heads, queries, positions, width: caption decoders over feature maps of 14 × 14 and 28 × 28, one step at a time; a step of a
 # translation; one step over long memories; a whole Transformer layer
@@ -113,7 +113,7 @@ def main() -> None:
     if given.result:
         notes = "Microseconds of one read, the fastest of many, one thread on a CPU, without gradients, float32."
         notes += " Names are batch-heads-queries-positions-width."
-        print(write_result(given.result, rows, notes=notes, folder=given.out))
+        print(Table(given.result, rows, notes=notes).write(given.out))
 
 
 if __name__ == "__main__":

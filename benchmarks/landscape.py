@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade.results import write_result
+from saccade.experiments.results import Table
 from saccade.teaching.draw.landscape import DEPTH, RESIDUALS, UPDATES, loss_of, surface, train
 
 STEPS = np.linspace(-1, 1, 5)
@@ -24,7 +24,8 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seeds", default=3, type=int)
     given = asked.parse_args()
-    found: dict[str, list[float]] = {}
+    about = f"draw landscape, {DEPTH} layers, {UPDATES} updates"
+    table = Table("landscape", {}, about, list(range(given.seeds)))
     for seed in range(given.seeds):
         for name, residual in RESIDUALS.items():
             with tempfile.TemporaryDirectory() as folder:
@@ -34,14 +35,9 @@ def main() -> None:
                 name.replace(" ", "-"),
             )
             rim = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean()
-            found.setdefault(f"{row}.loss", []).append(float(values[2, 2]))
-            found.setdefault(f"{row}.rise", []).append(float(rim - values[2, 2]))
-    write_result(
-        "landscape",
-        found,
-        f"draw landscape, {DEPTH} layers, {UPDATES} updates",
-        list(range(given.seeds)),
-    )
+            table.add(row, "loss", float(values[2, 2]))
+            table.add(row, "rise", float(rim - values[2, 2]))
+    table.write()
 
 
 if __name__ == "__main__":

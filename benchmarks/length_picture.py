@@ -7,11 +7,11 @@ The second is Bahdanau's Figure 2: attention and one fixed context, each trained
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from saccade.experiments.comparison import by_length
+from saccade.experiments.results import Table
 from saccade.views.figures import lines, save
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,15 +45,8 @@ def main() -> None:
             sys.exit(
                 f"{path} is missing; `python benchmarks/systems.py --only S5 D7 --record` makes it"
             )
-        figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
-        of = {
-            shown: {
-                key.removeprefix(f"{row}."): values
-                for key, values in figures.items()
-                if key.startswith(f"{row}.")
-            }
-            for row, shown in rows.items()
-        }
+        table = Table.read(path)
+        of = {shown: table.rows[row] for row, shown in rows.items()}
         made = lines(
             by_length(of),
             "words in the source, mean of each quarter of the test set",

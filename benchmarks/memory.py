@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from saccade.results import write_result
+from saccade.experiments.results import Table
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "robust"))
@@ -69,11 +69,8 @@ def main() -> None:
                 [sys.executable, "-m", "saccade", verb, str(good[kind]), *words], lines
             )
             print(verb, found[verb], flush=True)
-    write_result(
-        "memory",
-        found,
-        notes="resident memory of commands on a large file, by benchmarks/memory.py",
-    )
+    notes = "resident memory of commands on a large file, by benchmarks/memory.py"
+    Table("memory", found, notes=notes).write()
 
 
 if __name__ == "__main__":

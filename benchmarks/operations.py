@@ -8,12 +8,12 @@ docs/operations.md from it.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import torch
 
+from saccade.experiments.results import Table
 from saccade.models import Seq2Seq
 from saccade.models.builder import Builder, NoInit
 from saccade.models.modifications import PAPER_SIZE, PAPER_VOCABULARY, table
@@ -44,9 +44,7 @@ def measure(row: str) -> dict[str, float]:
 
 def page(root: Path) -> str:
     """docs/operations.md with the recorded counts of all rows."""
-    found = json.loads((root / "benchmarks/results" / f"{NAME}.json").read_text(encoding="utf-8"))[
-        "figures"
-    ]
+    found = Table.read(root / "benchmarks/results" / f"{NAME}.json").rows
     lines = [
         "| row | M parameters, paper | here | T operations, paper | here | why they differ |",
         "|---|---:|---:|---:|---:|---|",
@@ -67,13 +65,11 @@ def page(root: Path) -> str:
 
 
 def main() -> None:
-    from saccade.results import write_result
-
     found = {}
     for entry in table:
         found[entry.name] = measure(entry.name)
         print(f"{entry.name:34} {found[entry.name]}", file=sys.stderr)
-    write_result(NAME, found, folder=Path(__file__).resolve().parent / "results")
+    Table(NAME, found).write()
 
 
 if __name__ == "__main__":

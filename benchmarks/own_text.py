@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import random
-from contextlib import nullcontext
 from pathlib import Path
 
 from saccade.config import recipes as config
-from saccade.experiments.comparison import compare, for_result
-from saccade.results import write_result
+from saccade.experiments.comparison import compare
+from saccade.experiments.runner import Board
 from saccade.tasks.text_scores import scores
-from saccade.training.loop import Watcher
 
 ENGLISH = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn"
@@ -114,18 +112,18 @@ def main() -> None:
         for family in ("bahdanau", "fixed-context")
     }
     seeds = list(range(options.seeds))
-    rows = compare(recipes, seeds, options.out / "runs", lambda *_: nullcontext(Watcher()))
+    table = compare(recipes, seeds, options.out / "runs", Board())
     english, german = (
         (options.out / f"test.{name}").read_text(encoding="utf-8").splitlines()
         for name in ("en", "de")
     )
-    figures = for_result(rows, "bleu", higher=True) | {
-        "copying.bleu": [scores(english, german)["bleu"]] * len(seeds)
-    }
-    for name in ("bahdanau.bleu", "fixed-context.bleu", "copying.bleu"):
-        print(name, *(f"{value:.1f}" for value in figures[name]))
+    table.test("bleu", higher=True)
+    table.rows["copying"] = {"bleu": [scores(english, german)["bleu"]] * len(seeds)}
+    for row in table.rows:
+        print(row, *(f"{value:.1f}" for value in table.values(row, "bleu")))
     if options.result:
-        write_result(options.result, figures, " ".join([*recipes, "copying"]), seeds)
+        table.name, table.recipe = options.result, " ".join(table.rows)
+        table.write()
 
 
 if __name__ == "__main__":

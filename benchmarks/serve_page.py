@@ -26,7 +26,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from saccade.results import write_result
+from saccade.experiments.results import Table
 
 RUNS, WORDS, LONG = 10, 30, 2000
 VOCABULARY = [
@@ -204,14 +204,13 @@ def measure(models: list[str], out: Path) -> None:
         "and of the page's own work in them"
     )
     print(
-        write_result(
+        Table(
             "serve-page",
-            figures,
+            {"serve-page": figures},
             "phrasebook-transformer, reviews-transformer",
             [0],
             notes=notes,
-            folder=out,
-        )
+        ).write(out)
     )
 
 

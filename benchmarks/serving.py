@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from saccade import api
-from saccade.results import write_result
+from saccade.experiments.results import Table
 
 TRAINED = Path("runs/serving")
 RECIPE = "phrasebook-transformer"
@@ -440,7 +440,7 @@ def main(parts: dict[str, Callable[..., Any]], about: str) -> None:
         figures = {**parts[part](Work(model), options), "load_average": os.getloadavg()[0]}
         print(part, json.dumps(figures, indent=2), flush=True)
         notes = f"{os.cpu_count()} cores for the service, the clients and whatever else ran; one thread for the model"
-        print(write_result(f"serve-{part}", figures, RECIPE, notes=notes, folder=options.out))
+        print(Table(f"serve-{part}", {RECIPE: figures}, RECIPE, notes=notes).write(options.out))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ python benchmarks/speed.py      # draws docs/images/speed-attention.png; the tab
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saccade.experiments.results import Table
 from saccade.views.plots.layout import panels
 from saccade.views.plots.panels import Bars
 from saccade.views.plots.sheet import save
+from saccade.views.text_table import MISSING, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 START, END = (
@@ -30,65 +30,49 @@ def page(root: Path) -> str:
     return f"{before}{START}\n{tables(root)}{END}{rest.split(END)[1]}"
 
 
-def read(root: Path, name: str) -> dict[str, Any]:
-    path = root / "benchmarks/results" / f"{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
-
-
-def rows_of(root: Path, kind: str, name: str) -> list[dict[str, Any]]:
+def rows_of(root: Path, name: str) -> list[dict[str, Any]]:
     """The cases of a result file, if it is there."""
-    figures: Mapping[str, Any] = read(root, name).get("figures", {})
-    return list(figures.get(kind, []))
+    path = root / "benchmarks/results" / f"{name}.json"
+    return [*Table.read(path).rows.values()] if path.is_file() else []
 
 
 def attention_rows(root: Path) -> list[dict[str, Any]]:
-    return rows_of(root, "attention", "bench-attention")
+    return rows_of(root, "bench-attention")
 
 
 def tables(root: Path) -> str:
     """Attention, training and decoding on a GPU, in Markdown."""
     parts = [attention(attention_rows(root))]
-    training = rows_of(root, "train", "bench-train")
+    training = rows_of(root, "bench-train")
     if training:
         parts.append(trained(training))
-    decoding = rows_of(root, "decode", "bench-decode-gpu")
+    decoding = rows_of(root, "bench-decode-gpu")
     if decoding:
         parts.append(decoded(decoding))
     return "\n".join(parts)
 
 
 def attention(rows: list[dict[str, Any]]) -> str:
-    lines = titled(
-        "Attention, forward and backward:",
-        "case",
-        "by",
-        "ms",
-        "MiB",
-        "best peer",
-        "its ms",
-        "ratio",
-        "of the limit",
-    )
-    for row in rows:
-        name = row["case"].removesuffix(BOTH)
-        if not row["case"].endswith(BOTH) and not row["case"].startswith("record"):
-            continue
-        peer = (
-            row.get("peer", "–"),
+    heads = ["case", "by", "ms", "MiB", "best peer", "its ms", "ratio", "of the limit"]
+    lines = [
+        [
+            row["case"].removesuffix(BOTH),
+            row.get("about") or row["ours"],
+            f"{row['milliseconds']:.2f}",
+            f"{row['mebibytes']:.0f}",
+            row.get("peer", MISSING),
             number(row.get("peer_milliseconds"), "{:.2f}"),
             number(row.get("ratio"), "{:.2f}"),
-        )
-        lines.append(
-            f"| {name} | {row.get('about') or row['ours']} | {row['milliseconds']:.2f} | {row['mebibytes']:.0f} | "
-            f"{' | '.join(peer)} | {number(row['of_limit'] if row['of_limit'] <= 1 else None, '{:.0%}')} |"
-        )
-    return "\n".join([*lines, ""])
+            number(row["of_limit"] if row["of_limit"] <= 1 else None, "{:.0%}"),
+        ]
+        for row in rows
+        if row["case"].endswith(BOTH) or row["case"].startswith("record")
+    ]
+    return titled("Attention, forward and backward:", [heads, *lines])
 
 
 def trained(rows: list[dict[str, Any]]) -> str:
-    title = "Training, thousands of tokens per second (of pairs those of both sides):"
-    lines = titled(title, "case", "ours", "GiB", "best peer", "ratio of times")
+    lines = [["case", "ours", "GiB", "best peer", "ratio of times"]]
     for row in rows:
         ways = {name: found for name, found in row["all"].items() if "failed" not in found}
         peers = {name: found for name, found in ways.items() if not name.startswith("saccade")}
@@ -98,30 +82,30 @@ def trained(rows: list[dict[str, Any]]) -> str:
             if name.startswith("saccade")
         )
         best = max(peers, key=lambda name: peers[name]["tokens_per_second"], default="")
-        other = f"{best} {peers[best]['tokens_per_second'] / 1000:,.0f}" if best else "–"
-        lines.append(
-            f"| {row['case']} | {mine} | {row['mebibytes'] / 1024:.1f} | {other} | {number(row.get('ratio'), '{:.2f}')} |"
-        )
-    return "\n".join([*lines, ""])
+        other = f"{best} {peers[best]['tokens_per_second'] / 1000:,.0f}" if best else MISSING
+        size, ratio = f"{row['mebibytes'] / 1024:.1f}", number(row.get("ratio"), "{:.2f}")
+        lines.append([row["case"], mine, size, other, ratio])
+    title = "Training, thousands of tokens per second (of pairs those of both sides):"
+    return titled(title, lines)
 
 
 def decoded(rows: list[dict[str, Any]]) -> str:
-    lines = titled("Decoding, tokens per second:", "case", "saccade", "transformers")
+    lines = [["case", "saccade", "transformers"]]
     for row in rows:
-        speed = lambda key, row=row: number(
-            1000 * TOKENS / row[key] if key in row else None, "{:,.0f}"
+        speeds = (
+            1000 * TOKENS / row[key] if key in row else None
+            for key in ("milliseconds", "peer_milliseconds")
         )
-        lines.append(f"| {row['case']} | {speed('milliseconds')} | {speed('peer_milliseconds')} |")
-    return "\n".join([*lines, ""])
+        lines.append([row["case"], *(number(speed, "{:,.0f}") for speed in speeds)])
+    return titled("Decoding, tokens per second:", lines)
 
 
-def titled(title: str, *columns: str) -> list[str]:
-    """A title and the head of a table."""
-    return [title, "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+def titled(title: str, lines: list[list[str]]) -> str:
+    return f"{title}\n\n{markdown(lines)}\n"
 
 
 def number(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
+    return MISSING if value is None else form.format(value)
 
 
 def times_as_fast(root: Path) -> dict[str, float]:
@@ -137,10 +121,11 @@ def times_as_fast(root: Path) -> dict[str, float]:
 
 def draw(root: Path) -> None:
     """A bar for each case."""
-    result, bars = read(root, "bench-attention"), times_as_fast(root)
+    bars = times_as_fast(root)
+    device = Table.read(root / "benchmarks/results/bench-attention.json").about["device"]
     x = "times as fast as the best peer (logarithmic; 1: equally fast)"
     panel = Bars("forward and backward", x, wide=5.4, tall=0.25 * len(bars), values=bars)
-    note = f"{result['device']}, bfloat16 · hatched: slower than the peer"
+    note = f"{device}, bfloat16 · hatched: slower than the peer"
     sheet = panels("Attention kernels against their best peer", note, [[panel]])
     save(sheet, root / "docs/images/speed-attention.png")
 

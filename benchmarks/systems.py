@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import csv
 import io
-import json
 import math
 import os
 import re
@@ -35,6 +34,9 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+
+from saccade.errors import SaccadeError
+from saccade.experiments.results import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE, NAME = ROOT / "benchmarks/results", ROOT / "docs/systems.md", "systems"
@@ -146,7 +148,10 @@ def figure_of(name: str) -> Any:
         with (RESULTS / file).open(encoding="utf-8") as lines:
             [found] = [one for one in csv.DictReader(lines) if one["row"] == row]
         return float(found[column])
-    return json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["figures"][metric]
+    try:
+        return Table.read(RESULTS / f"{file}.json")[metric]
+    except SaccadeError as error:
+        raise OSError(error) from None
 
 
 def values_of(name: str) -> list[float]:
@@ -163,7 +168,7 @@ def values_of(name: str) -> list[float]:
 
 def sets_of(line: str) -> list[str]:
     """The public data sets that the recipes of a command read, by the names that `saccade fetch` has for them."""
-    from saccade.config.index import RECIPES
+    from saccade.config.index import recipe_files, values_of
     from saccade.data.corpora import is_generated
     from saccade.data.delimited import split_name
     from saccade.data.lines import paths_of
@@ -171,9 +176,7 @@ def sets_of(line: str) -> list[str]:
 
     found: list[str] = []
     for word in recipes_of(line):
-        given = (
-            yaml.safe_load((RECIPES / f"{word}.yaml").read_text(encoding="utf-8")).get("data") or {}
-        )
+        given = values_of(recipe_files()[word]).get("data") or {}
         sources = [str(given[split]) for split in ("train", "dev", "test") if given.get(split)]
         paths = [
             path
@@ -455,7 +458,7 @@ def page(found: Mapping[str, Row]) -> str:
 
 
 def main() -> None:
-    from saccade.results import commit, write_result
+    from saccade.system.provenance import commit
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[])
@@ -464,7 +467,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/systems"))
     given = parser.parse_args()
     path, every = RESULTS / f"{NAME}.json", systems()
-    known = json.loads(path.read_text(encoding="utf-8"))["figures"] if path.exists() else {}
+    table = Table.read(path) if path.exists() else Table(NAME, {})
+    known = table.rows
     if unknown := [name for name in given.only if name not in every]:
         sys.exit(f"no system named {', '.join(unknown)}; expected ids such as A1 or N-geglu")
     asked = [] if given.docs else [name for name in every if not given.only or name in given.only]
@@ -484,14 +488,11 @@ def main() -> None:
             if name in failed
         }
         if given.docs:  # the verdicts alone: what was run, when and on what stays as it was
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            path.write_text(
-                json.dumps({**kept, "figures": known}, indent=2, ensure_ascii=False) + "\n",
-                encoding="utf-8",
-            )
+            table.rows = known
+            table.write(RESULTS)
         else:
             # after each group, so that what was found stays when a run is stopped
-            write_result(NAME, known, folder=RESULTS)
+            Table(NAME, known).write(RESULTS)
         PAGE.write_text(page(known), encoding="utf-8")
 
 

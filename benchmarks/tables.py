@@ -15,13 +15,15 @@ from typing import Any
 
 from saccade import models
 from saccade.config.catalogue import SLOTS
-from saccade.experiments.grid import variations
+from saccade.experiments.results import Table
 from saccade.recipe import Recipe, conditions
-from saccade.registry import Table
+from saccade.registry import Table as Registry
 from saccade.settings import spell_all
 from saccade.teaching.symmetry import SYMMETRIES, TOLERANCE, check_all
+from saccade.views.text_table import MISSING, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results"
 sys.path.append(str(ROOT / "benchmarks"))  # tests load this file by its path
 import claims  # noqa: E402
 import operations  # noqa: E402
@@ -183,18 +185,19 @@ def spoken(values: list[float], digits: int) -> str:
 
 
 def demo_table() -> str:
-    result = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
-    figures = result["figures"]
+    result = read_result("demo")
     lines = [
-        f"| mean ± standard deviation over {len(result['seeds'])} seeds | fixed context | with attention |",
+        f"| mean ± standard deviation over {len(result.seeds)} seeds | fixed context | with attention |",
         "|---|---|---|",
     ]
     for name, plain, attending in ROWS:
         digits = 3 if attending == "aer" else 1
-        left = "–" if plain is None else spoken(figures[plain], digits)
-        lines.append(f"| {name} | {left} | {spoken(figures[attending], digits)} |")
-    seconds = f"{statistics.mean(figures['seconds']):.0f}"
-    return "\n".join([*lines, "", f"{seconds} seconds for the whole demo on {result['device']}."])
+        left = "–" if plain is None else spoken(result[plain], digits)
+        lines.append(f"| {name} | {left} | {spoken(result[attending], digits)} |")
+    seconds = f"{result.mean(result.own, 'seconds'):.0f}"
+    return "\n".join(
+        [*lines, "", f"{seconds} seconds for the whole demo on {result.about['device']}."]
+    )
 
 
 def readme() -> str:
@@ -205,21 +208,17 @@ def readme() -> str:
 
 def serving() -> str:
     """docs/serving.md with the figures of the result files; a load average says how much else ran on the machine."""
-    folder = ROOT / "benchmarks/results"
-    parts = {
-        part: folder / f"serve-{part}.json" for part in dict.fromkeys(part for part, *_ in SERVED)
-    }
     found = {
-        part: json.loads(path.read_text(encoding="utf-8"))
-        for part, path in parts.items()
-        if path.exists()
+        part: read_result(f"serve-{part}")
+        for part in dict.fromkeys(part for part, *_ in SERVED)
+        if is_there(f"serve-{part}")
     }
     lines = ["| figure | measured | wanted |", "|---|---|---|"]
     for part, what, name, shape, target in SERVED:
         if part in found:
-            lines.append(f"| {what} | {shape.format(found[part]['figures'][name])} | {target} |")
+            lines.append(f"| {what} | {shape.format(found[part][name])} | {target} |")
     of = [
-        f"[{part}](../benchmarks/results/serve-{part}.json) ({one['figures']['load_average']:.1f})"
+        f"[{part}](../benchmarks/results/serve-{part}.json) ({one['load_average']:.1f})"
         for part, one in found.items()
     ]
     lines += [
@@ -332,7 +331,7 @@ def shown(value: object) -> str:
 
 def allowed(rules: Mapping[str, Any]) -> str:
     """The values that a key may have, where it is not any text."""
-    if isinstance(rules.get("names"), Table):
+    if isinstance(rules.get("names"), Registry):
         return f": any of [{rules['names'].slot}](catalogue.md#{rules['names'].slot})"
     if "names" in rules:
         return f" ({', '.join(f'`{name}`' for name in rules['names'])})"
@@ -357,6 +356,10 @@ PAIRS = tuple(f"aer_{pair}" for pair in ("enfr", "roen", "jaen", "zhen"))
 TIMED = ("demo", "multi30k-seconds")
 DIGITS = {"val_loss": 4, "loss": 4}
 DIRTY = " †"
+# verdicts, speeds and counts, which have pages of their own
+ELSEWHERE = ("systems", "bench-", "operations", "hard", "foreign-cpu", "memory", "robust")
+# rows beside those that were compared
+UNLISTED = "-pretraining"
 LENGTHS = """## BLEU against sentence length
 
 ![BLEU on Multi30k de→en by sentence length: one fixed context loses most on long sentences, attention less](multi30k-length.png)
@@ -388,53 +391,32 @@ def figure(name: str, value: object) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def compared(result: dict[str, Any]) -> list[str]:
-    """The names under which the figures of each training are: recipes, the values that were varied, or both."""
-    recipe, *varied = str(result["recipe"]).split(" --vary ")
-    names = recipe.split()
-    if not varied:
-        return names
-    return [
-        row if len(names) == 1 else f"{name}-{row}" for name in names for row in variations(varied)
-    ]
-
-
-def rows(result: dict[str, Any]) -> dict[str, str]:
-    """The figures that have a name, of each recipe that was compared; of one alone, or of a benchmark, under no name."""
-    figures = result["figures"]
-    names = (*NAMED, *PAIRS, *(["seconds"] if result["name"] in TIMED else []))
+def rows(result: Table) -> dict[str, str]:
+    """The metrics that have a name, of each recipe that was compared; of one alone, or of a benchmark, under no name."""
+    names = (*NAMED, *PAIRS, *(["seconds"] if result.name in TIMED else []))
+    compared = {row: metrics for row, metrics in result.rows.items() if not row.endswith(UNLISTED)}
     found = {}
-    for who in compared(result) if "best" in figures else [""]:
-        of = (
-            {
-                name.removeprefix(f"{who}."): value
-                for name, value in figures.items()
-                if name.startswith(f"{who}.")
-            }
-            if who
-            else figures
-        )
-        if not of:
-            raise ValueError(f"{result['name']}.json has no figures of '{who}'")
-        of = {
-            **of,
+    for row, of in (
+        compared.items() if result.best else [("", result.rows.get(result.own, result.flat))]
+    ):
+        papers = {
             "bleu_cased": None if "bleu_4" in of else of.get("bleu"),
             "val_loss": of.get("loss") if "perplexity" in of else None,
         }
-        first = {
-            name: value[0] if isinstance(value, list) else value
-            for name, value in of.items()
-            if value != []
+        numbers = {
+            name: value
+            for name, value in {**of, **papers}.items()
+            if value not in (None, []) and is_number(value[0] if isinstance(value, list) else value)
         }
-        flat = {
-            name: of[name]
-            for name, value in first.items()
-            if value is not None and not isinstance(value, dict | str)
-        }
-        shown = {name: flat[name] for name in names if name in flat} or dict(list(flat.items())[:6])
+        listed = {name: numbers[name] for name in names if name in numbers}
+        shown = listed or dict([*numbers.items()][:6])
         if shown:
-            found[who] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())
+            found[row] = ", ".join(f"{name} {figure(name, value)}" for name, value in shown.items())
     return found
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def results() -> str:
@@ -448,67 +430,56 @@ def results() -> str:
         "",
     ]
     lines += ["| result | metrics | published elsewhere | on |", "|---|---|---|---|"]
-    for path in sorted((ROOT / "benchmarks/results").glob("*.json")):
-        if path.stem == "systems":  # verdicts, which have a page of their own
+    for path in sorted(RESULTS.glob("*.json")):
+        if path.stem.startswith(ELSEWHERE):
             continue
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = Table.read(path)
+        device = result.about["device"]
         peers = "; ".join(
             f"{who}: {', '.join(f'{k} {v}' for k, v in what.items() if k != 'published')} ({what['published']})"
-            for who, what in result["peers"].items()
+            for who, what in result.peers.items()
         )
-        file = f"[{result['name']}](../benchmarks/results/{path.name})" + (
-            DIRTY if result.get("commit_dirty") else ""
+        file = f"[{result.name}](../benchmarks/results/{path.name})" + (
+            DIRTY if result.about.get("commit_dirty") else ""
         )
         # hundreds of numbers, which have a page of their own
         if path.name.startswith(("table-", "deep", "claim-")):
             where = (
                 "[claims](claims.md)" if path.name.startswith("claim-") else "[tables](tables.md)"
             )
-            lines.append(
-                f"| {file} | {len(result['figures'])} numbers | {where} | {result['device']} |"
-            )
+            lines.append(f"| {file} | {len(result.flat)} numbers | {where} | {device} |")
             continue
         for n, (name, figures) in enumerate(rows(result).items()):
             what = f"{file}: {name}" if name else file
-            lines.append(f"| {what} | {figures} | {'' if n else peers} | {result['device']} |")
+            lines.append(f"| {what} | {figures} | {'' if n else peers} | {device} |")
     return "\n".join([*lines, "", LENGTHS]) + "\n"
 
 
-def read_result(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8")
-    )
-    return found
+def is_there(name: str) -> bool:
+    return (RESULTS / f"{name}.json").is_file()
 
 
-def table(head: str, lines: list[list[str]]) -> list[str]:
-    return [
-        f"| {head} |",
-        "|---" * (head.count("|") + 1) + "|",
-        *(f"| {' | '.join(line)} |" for line in lines),
-        "",
-    ]
+def read_result(name: str) -> Table:
+    return Table.read(RESULTS / f"{name}.json")
+
+
+def table(head: str, lines: list[list[str]]) -> str:
+    return markdown([head.split(" | "), *lines])
 
 
 def of_recipes(name: str, metrics: tuple[str, ...], digits: dict[str, int]) -> list[list[str]]:
     """A line for each recipe of a result file: its name, its metrics, – for those that it has not, and the device."""
-    result = read_result(name)
-    figures, lines = result["figures"], []
-    for recipe in result["recipe"].split():
-        values = [
-            figures.get(f"{recipe}.{one}", figures.get(one) if "best" not in figures else None)
+    result, lines = read_result(name), []
+    device = result.about["device"]
+    # with others, whose load varied
+    shared = {"updates_per_second"} if device.startswith("CPU") else set()
+    for recipe in result.recipe.split():
+        values = {one: result.values(recipe, one) for one in metrics if one not in shared}
+        told = [
+            measured(values[one], digits.get(one, 1)) if values.get(one) else MISSING
             for one in metrics
         ]
-        # with others, whose load varied
-        shared = {"updates_per_second"} if result["device"].startswith("CPU") else set()
-        known = [
-            None if one in shared else value for one, value in zip(metrics, values, strict=True)
-        ]
-        told = [
-            "–" if value is None else measured(value, digits.get(one, 1))
-            for one, value in zip(metrics, known, strict=True)
-        ]
-        lines.append([f"[{recipe}](../benchmarks/results/{name}.json)", *told, result["device"]])
+        lines.append([f"[{recipe}](../benchmarks/results/{name}.json)", *told, device])
     return lines
 
 
@@ -531,12 +502,13 @@ def pictures() -> str:
     text = (ROOT / "docs/pictures.md").read_text(encoding="utf-8")
     flickr, easy = read_result("flickr8k"), read_result("easy-vqa")
     of_peers = {
-        who: [f"{what[name]:.1f}" for name in CAPTIONS[:4]] for who, what in flickr["peers"].items()
+        who: [f"{what[name]:.1f}" for name in CAPTIONS[:4]] for who, what in flickr.peers.items()
     }
-    there = [
-        name for name in SHAPES_CAPTIONS if (ROOT / f"benchmarks/results/{name}.json").exists()
+    captions = [
+        line
+        for name in filter(is_there, SHAPES_CAPTIONS)
+        for line in of_recipes(name, CAPTIONED, {"updates": 0})
     ]
-    captions = [line for name in there for line in of_recipes(name, CAPTIONED, {"updates": 0})]
     asked = [
         line
         for name in ("shapes-questions", "easy-vqa")
@@ -544,10 +516,10 @@ def pictures() -> str:
     ]
     asked += [
         [who, f"{what['accuracy']:.2f}", "–", f"published: {what['published']}"]
-        for who, what in easy["peers"].items()
+        for who, what in easy.peers.items()
     ]
     reads = []
-    for sizes, row in read_result("hard")["figures"].items():
+    for sizes, row in read_result("hard").rows.items():
         batch, heads, queries, keys, width = sizes.split("-")
         for kind, formula in READS.items():
             if f"{kind}_soft" in row:
@@ -564,7 +536,7 @@ def pictures() -> str:
             "recipe | BLEU-1 | BLEU-2 | BLEU-3 | BLEU-4 | on",
             of_recipes("flickr8k", CAPTIONS[:4], {})
             + [
-                [who, *bleus, f"published: {flickr['peers'][who]['published']}"]
+                [who, *bleus, f"published: {flickr.peers[who]['published']}"]
                 for who, bleus in of_peers.items()
             ],
         ),
@@ -577,7 +549,7 @@ def pictures() -> str:
             )
             + [
                 [who, f"{what['accuracy']:.1f}", "–", "–", "–", f"published: {what['published']}"]
-                for who, what in read_result("cifar10")["peers"].items()
+                for who, what in read_result("cifar10").peers.items()
             ],
         ),
         "reads": table(
@@ -590,7 +562,7 @@ def pictures() -> str:
             f"<!-- end of {name} -->",
         )
         before, rest = text.split(start)
-        text = "\n".join([f"{before}{start}", *lines[:-1], f"{end}{rest.split(end)[1]}"])
+        text = f"{before}{start}\n{lines}\n{end}{rest.split(end)[1]}"
     return text
 
 

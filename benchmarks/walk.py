@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from saccade.data.corpora import corpus
-from saccade.results import device
+from saccade.system.provenance import device
 
 PAIRS = 5000
 TERMINAL = "140"  # columns

@@ -157,8 +157,8 @@ def test_the_bars_of_the_speed_picture_are_the_milliseconds_of_the_file() -> Non
     spec.loader.exec_module(speed)
     rows = json.loads(
         (ROOT / "benchmarks/results/bench-attention.json").read_text(encoding="utf-8")
-    )["figures"]["attention"]
-    [t5] = [row for row in rows if row["case"] == "T5, forward + backward"]
+    )["rows"]
+    t5 = rows["attention: T5, forward + backward"]
     bars = speed.times_as_fast(ROOT)
     assert bars["T5 (against FlexAttention)"] == t5["peer_milliseconds"] / t5["milliseconds"]
     assert f"{bars['T5 (against FlexAttention)']:.3g}" == "218"

@@ -316,9 +316,9 @@ def test_a_table_that_was_begun_on_one_machine_is_finished_on_another(
     assert len(set(begun)) == 7, "nothing is repeated"
     assert not Path("benchmarks/units/t/runs/both").exists(), "no model travels"
     assert queue.main(["collect"]) == 0
-    figures = json.loads(Path("benchmarks/results/t.json").read_text())["figures"]
-    assert figures["a.learning_rate"] == figures["b.learning_rate"] == [0.003, 0.003]
-    assert (figures["both.loss-rate-0.001"], "both.loss-rate-2" in figures) == ([0.003], False)
+    rows = json.loads(Path("benchmarks/results/t.json").read_text())["rows"]
+    assert rows["a"]["learning_rate"] == rows["b"]["learning_rate"] == [0.003, 0.003]
+    assert rows["both"] == {"loss-rate-0.001": [0.003], "loss-rate-0.003": [0.001]}
     page = Path("benchmarks/units/t/table.md").read_text()
     assert "| final loss, stage loss | 0.001 | 0.003 | 2 |" in page
     assert "| both | 0.003 | **0.001** | – |" in page
@@ -378,7 +378,7 @@ def test_a_rate_at_the_edge_of_a_sweep_is_told(tmp_path: Path) -> None:
         for rate, loss in rates.items()
     ]
     *_, grid, told = study_table.sweeps(
-        study_table.Made(Swept("tiny", tmp_path), {}, {}, sweeps=results)
+        study_table.StudyTable("swept", {}, study=Swept("tiny", tmp_path), sweeps=results)
     )
     assert grid.endswith("| both | 2.000 | 1.500 | **1.250** |")
     assert told.endswith("another one may be better: both (loss).")

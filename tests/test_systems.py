@@ -60,9 +60,9 @@ def test_every_system_of_the_lectures_is_there(systems: ModuleType) -> None:
 
 
 def test_every_recipe_that_is_named_exists(systems: ModuleType) -> None:
-    from saccade.config.index import RECIPES
+    from saccade.config.index import recipe_files
 
-    recipes = {path.stem for path in RECIPES.glob("*.yaml")}
+    recipes = set(recipe_files())
     for name, row in systems.systems().items():
         for line in [*row["run"], *row.get("record", [])]:
             assert set(systems.recipes_of(line)) <= recipes, f"{name}: {line}"
@@ -72,7 +72,7 @@ def test_every_claim_can_be_read_and_its_metrics_are_recorded_where_the_row_work
     systems: ModuleType,
 ) -> None:
     verdicts = json.loads((ROOT / "benchmarks/results/systems.json").read_text(encoding="utf-8"))[
-        "figures"
+        "rows"
     ]
     for name, row in systems.systems().items():
         claims = [systems.Claim.parse(text) for text in row.get("shows", [])]
@@ -110,7 +110,7 @@ def test_every_test_that_is_named_exists(systems: ModuleType) -> None:
 def test_the_page_and_the_result_are_what_is_recorded(systems: ModuleType) -> None:
     """The page is made of the result file; the verdicts in it are those of the results that are recorded today."""
     kept = json.loads((ROOT / "benchmarks/results/systems.json").read_text(encoding="utf-8"))[
-        "figures"
+        "rows"
     ]
     assert list(kept) == list(systems.systems()), "run `python benchmarks/systems.py`"
     assert all(re.fullmatch("[0-9a-f]{12}", one["commit"]) for one in kept.values()), (
@@ -124,6 +124,9 @@ def test_the_page_and_the_result_are_what_is_recorded(systems: ModuleType) -> No
     assert (ROOT / "docs/systems.md").read_text(encoding="utf-8") == systems.page(kept)
 
 
+RESULT = {"name": "of", "recipe": "", "seeds": [0], "peers": {}, "notes": ""}
+
+
 def test_a_claim_holds_beyond_the_larger_deviation(
     systems: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +138,8 @@ def test_a_claim_holds_beyond_the_larger_deviation(
         "two": [1.0, 2.0],
     }
     (tmp_path / "of.json").write_text(
-        json.dumps({"figures": figures | {"odd": [1.0, float("nan"), 2.0]}}), encoding="utf-8"
+        json.dumps({"rows": {"of": figures | {"odd": [1.0, float("nan"), 2.0]}}, **RESULT}),
+        encoding="utf-8",
     )
     monkeypatch.setattr(systems, "RESULTS", tmp_path)
 

@@ -41,7 +41,7 @@ def test_the_wheel_holds_all_that_the_package_reads(wheel: Path) -> None:
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    recipes = {f"saccade/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
+    recipes = {f"saccade/{path.relative_to(ROOT)}" for path in (ROOT / "recipes").rglob("*.yaml")}
     assert {name for name in sources | recipes if name not in names} == set()
     assert any(name.endswith(".js") for name in names)
     assert any(name.endswith(".css") for name in names)

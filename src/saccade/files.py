@@ -17,21 +17,21 @@ from .errors import SaccadeError
 
 WINDOWS = os.name == "nt"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-BLOCK = 4096  # bytes: what a new folder takes at least
+MIN_FOLDER_BYTES = 4096  # bytes: what a new folder takes at least
 
 
 @contextmanager
 def report_disk(
     target: Path,
     clean: Callable[[], object] = lambda: None,
-    needed: Callable[[], int] = lambda: BLOCK,
+    needed: Callable[[], int] = lambda: MIN_FOLDER_BYTES,
 ) -> Iterator[None]:
     """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`; `needed` gives the bytes that did
     not fit on a full disk."""
     try:
         yield
     except OSError as error:
-        size = BLOCK
+        size = MIN_FOLDER_BYTES
         with suppress(OSError):
             size = needed()
             clean()
@@ -88,7 +88,11 @@ def sync(path: Path) -> None:
 
 def weight(folder: Path) -> int:
     """The bytes of a folder's files."""
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else BLOCK
+    return (
+        sum(path.stat().st_size for path in folder.iterdir())
+        if folder.is_dir()
+        else MIN_FOLDER_BYTES
+    )
 
 
 MANIFEST = "manifest.json"
@@ -97,7 +101,7 @@ LOCK = ".lock"
 MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
 # what `write_atomically` writes first, with the number of its process
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")
-MOST_LISTED = 2**20  # bytes of a manifest
+MAX_MANIFEST_BYTES = 2**20  # bytes of a manifest
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
 T = TypeVar("T")
@@ -313,13 +317,13 @@ def read_plain(path: Path, most: int) -> bytes:
 
 def listed(folder: Path) -> list[str]:
     """The names in the manifest of a folder that is not broken."""
-    return list(json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"])
+    return list(json.loads(read_plain(folder / MANIFEST, MAX_MANIFEST_BYTES))["files"])
 
 
 def broken(folder: Path) -> str | None:
     """What is wrong with a folder by its manifest; None when nothing is."""
     try:
-        rows = json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"]
+        rows = json.loads(read_plain(folder / MANIFEST, MAX_MANIFEST_BYTES))["files"]
         facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in rows.items()}
     except OSError as error:
         return (

@@ -48,6 +48,21 @@ AGREEMENT = "R-Drop's α: each example is read twice with different dropout, and
 DOUBLY_STOCHASTIC = "λ of Σ_i (1 − Σ_t α_ti)²: each position of a source is to be looked at once in all (Xu et al. 2015)"
 
 
+HELD_OUT = "which share of `train` is held out; `auto`: 5%, but at least 50 examples or a third"
+MAX_LENGTH = "skip training examples with more tokens on a side; `auto`: what a batch holds"
+MAX_RATIO = "skip pairs with one side more than so many times as long; `null`: none"
+IMAGE_SIZE = "height and width in pixels that images are resized to; `auto`: those of the first one, at most 1024"
+SIZE = "at most so many tokens, the most frequent; `auto`: by the amount of text"
+SHARE = "which share of the tokens is hidden"
+WIDTH = "channels of the decoder's last stage; each stage before has twice as many"
+NOISE = "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture"
+DROP = "share of the words that are missing in what is read; learned is the whole text"
+SHUFFLE = (
+    "positions that a word of what is read may be away from its own; learned is the text in order"
+)
+REWARD_SAMPLES = "outputs that are drawn of each example; a batch is larger by as much"
+
+
 def is_named(where: str) -> bool:
     """Whether examples come from an embedded corpus or a dataset, such as `phrasebook:train`, not from a file."""
     return bool(NAMED.match(where))
@@ -89,30 +104,12 @@ class DataRecipe:
     )
     dev: str = setting("", "the same formats; selects the best checkpoint")
     test: str = setting("", "the same formats, for `saccade compare`")
-    held_out: float | Auto = number(
-        AUTO,
-        0.0,
-        0.5,
-        "which share of `train` is held out; `auto`: 5%, but at least 50 examples or a third",
-        **NO_DEV,
-    )
+    held_out: float | Auto = number(AUTO, 0.0, 0.5, HELD_OUT, **NO_DEV)
     strict: bool = setting(
         False, "stop at the first bad line or example instead of skipping and counting such"
     )
-    max_length: int | Auto = number(
-        AUTO,
-        1,
-        10**6,
-        "skip training examples with more tokens on a side; `auto`: what a batch holds",
-        **OWNED,
-    )
-    max_ratio: float | None = number(
-        9.0,
-        0.0,
-        1000.0,
-        "skip pairs with one side more than so many times as long; `null`: none",
-        **OWNED,
-    )
+    max_length: int | Auto = number(AUTO, 1, 10**6, MAX_LENGTH, **OWNED)
+    max_ratio: float | None = number(9.0, 0.0, 1000.0, MAX_RATIO, **OWNED)
     tokenize: str = one_of(TOKENIZERS, TOKENIZE, **OWNED)
     swap: bool = setting(False, "swap source and target", **OWNED)
     column: str = one_of(("upos", "xpos"), "the CoNLL-U column that a tagger learns", **OWNED)
@@ -123,13 +120,7 @@ class DataRecipe:
     )
     options: dict[str, Any] = field(default_factory=dict, metadata={"what": OPTIONS, **GENERATED})
     images: str = setting("", IMAGES, **OWNED)
-    image_size: int | Auto = number(
-        AUTO,
-        1,
-        1024,
-        "height and width in pixels that images are resized to; `auto`: those of the first one, at most 1024",
-        **OWNED,
-    )
+    image_size: int | Auto = number(AUTO, 1, 1024, IMAGE_SIZE, **OWNED)
     rotate_test: int | None = number(None, 1, 180, ROTATE, **OWNED)
     augment: dict[str, Any] = field(default_factory=dict, metadata={"what": AUGMENT, **OWNED})
 
@@ -152,13 +143,7 @@ class VocabularyRecipe:
         "byte-level pieces (nothing is unknown), words, or characters",
         **FRESH,
     )
-    size: int | Auto = number(
-        8000,
-        1,
-        1_000_000,
-        "at most so many tokens, the most frequent; `auto`: by the amount of text",
-        **FRESH,
-    )
+    size: int | Auto = number(8000, 1, 1_000_000, SIZE, **FRESH)
     split: str = one_of(("space", "punctuation"), "where words end", **FRESH_WORDS)
     lowercase: bool = setting(False, "lowercase the text", **FRESH)
     min_count: int = number(1, 1, 1_000_000, "tokens seen less often are left out", **FRESH)
@@ -180,11 +165,7 @@ class LanguageRecipe:
         **for_objectives("causal", "permutation"),
     )
     share: float = number(
-        0.15,
-        0.01,
-        0.9,
-        "which share of the tokens is hidden",
-        **for_objectives("masked", "permutation", "denoising"),
+        0.15, 0.01, 0.9, SHARE, **for_objectives("masked", "permutation", "denoising")
     )
     span: float = number(
         3.0, 1.0, 100.0, "mean length of the spans that are cut out", **for_objectives("denoising")
@@ -196,34 +177,10 @@ class AutoencodingRecipe:
     """What a picture or a text is squeezed into, and made from again."""
 
     latent: int = number(64, 1, 65_536, "numbers that stand for a picture or a text")
-    width: int = number(
-        32,
-        1,
-        4096,
-        "channels of the decoder's last stage; each stage before has twice as many",
-        **OWNED,
-    )
-    noise: float = number(
-        0.0,
-        0.0,
-        10.0,
-        "standard deviation of the noise on what is read (pixels are 0 to 1); learned is the clean picture",
-        **OWNED,
-    )
-    drop: float = number(
-        0.0,
-        0.0,
-        0.9,
-        "share of the words that are missing in what is read; learned is the whole text",
-        **OWNED,
-    )
-    shuffle: int = number(
-        0,
-        0,
-        1000,
-        "positions that a word of what is read may be away from its own; learned is the text in order",
-        **OWNED,
-    )
+    width: int = number(32, 1, 4096, WIDTH, **OWNED)
+    noise: float = number(0.0, 0.0, 10.0, NOISE, **OWNED)
+    drop: float = number(0.0, 0.0, 0.9, DROP, **OWNED)
+    shuffle: int = number(0, 0, 1000, SHUFFLE, **OWNED)
 
 
 @dataclass(frozen=True)
@@ -264,13 +221,7 @@ class TrainingRecipe:
         names=("gleu",),
         **OWNED,
     )
-    reward_samples: int = number(
-        15,
-        2,
-        1000,
-        "outputs that are drawn of each example; a batch is larger by as much",
-        **REWARDED,
-    )
+    reward_samples: int = number(15, 2, 1000, REWARD_SAMPLES, **REWARDED)
     reward_likelihood: float = number(
         0.017, 0.0, 1000.0, "weight α of the references' likelihood beside the reward", **REWARDED
     )

@@ -61,8 +61,9 @@ def test_rows_as_json_and_a_result_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert first["ratio"] > 0
     assert first["of_limit"] > 0
     stored = json.loads((tmp_path / "benchmarks/results/bench-attention.json").read_text())
-    assert [row["case"] for row in stored["figures"]["attention"]] == [row["case"] for row in rows]
-    assert stored["figures"]["left_out"]
+    assert [row["case"] for row in stored["rows"].values()] == [row["case"] for row in rows]
+    assert all(peer["left_out"] for peer in stored["peers"].values())
+    assert stored["peers"]
     assert "medians of interleaved runs" in stored["notes"]
 
 
@@ -83,7 +84,7 @@ def test_who_stops_a_measurement_keeps_what_was_measured_and_the_last_result(
     monkeypatch.setattr(contenders, "run", stopped)
     assert run_cli(*words).code != 0
     assert (folder / "mine.json").read_bytes() == before
-    [row] = json.loads((folder / "mine-unfinished.json").read_text())["figures"]["attention"]
+    [row] = json.loads((folder / "mine-unfinished.json").read_text())["rows"].values()
     assert row["case"] == "sigmoid, forward"
 
 

@@ -197,7 +197,7 @@ def test_recipes_are_listed_with_what_they_need(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "cache"))
     rows = {row["name"]: row for row in run_cli("list", "recipes", "--json").json}
-    assert set(rows) == {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
+    assert set(rows) == {path.stem for path in (ROOT / "recipes").rglob("*.yaml")}
     assert rows["phrasebook-bahdanau"]["needs"] == "nothing"
     assert rows["translation"]["needs"] == "data.train=YOUR_FILE"
     assert rows["ud-ewt-upos"]["task"] == "tagging"

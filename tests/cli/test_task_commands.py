@@ -391,7 +391,7 @@ def test_moses_and_peers_go_into_the_result(
         "paper": {"bleu": 30.5, "published": "A 2020", "loss": 1.0},
         "b": {"bleu": 2.0, "published": "B"},
     }
-    assert written["figures"]["bleu_tok_lc"] == facts["bleu_tok_lc"] > 0
+    assert written["rows"]["mine"]["bleu_tok_lc"] == facts["bleu_tok_lc"] > 0
 
 
 # --- several models
@@ -476,7 +476,7 @@ def test_recipes_are_set_side_by_side(
         "by-mean by-attention",
         {"zero": {"accuracy": 50.0, "published": "nowhere"}},
     )
-    best = written["figures"]["best"]
+    best = written["best"]
     accuracies = {name: sum(row["accuracy"]) for name, row in found.items()}
     assert accuracies[best] == max(accuracies.values())
     shown = run_cli("compare", *words)

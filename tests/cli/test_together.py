@@ -29,7 +29,7 @@ def test_an_ensemble_is_evaluated(
     assert facts["loss"] != alone["loss"]
     written = json.loads((tmp_path / "benchmarks/results/both.json").read_text())
     assert written["recipe"] == f"{shelf / 'run'} + {shelf / 'other'}"
-    assert written["figures"]["bleu"] == facts["bleu"]
+    assert written["rows"]["both"]["bleu"] == facts["bleu"]
     itself = run_cli(*words, "--with", shelf / "run", "--with", shelf / "run", "--json").json
     assert itself["loss"] == pytest.approx(alone["loss"], rel=1e-4)
     assert itself["bleu"] == alone["bleu"]
@@ -83,7 +83,7 @@ def test_settings_are_varied_and_all_models_scored_together(
     )
     written = json.loads((tmp_path / "benchmarks/results/varied.json").read_text())
     assert written["recipe"] == "small --vary model.score=dot,{name: additive, hidden: 5}"
-    assert written["figures"]["ensemble.bleu"] == found["ensemble"]["bleu"]
+    assert written["rows"]["ensemble"]["bleu"] == found["ensemble"]["bleu"]
     assert "ensemble" in (tmp_path / "runs/report.html").read_text()
     assert (tmp_path / "runs/lengths.png").stat().st_size > 3000
     again = run_cli(*words, "training.updates=2", "--ensemble")

@@ -118,7 +118,7 @@ def test_what_is_not_open_stays() -> None:
 
 @pytest.mark.parametrize("name", ["translation", "language", "tagging", "classification"])
 def test_the_recipes_for_anybodys_data_leave_sizes_and_limits_open(name: str) -> None:
-    values = yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+    values = yaml.safe_load((ROOT / "recipes" / "tasks" / f"{name}.yaml").read_text())
     assert values["model"]["size"] == "auto"
     assert (values["training"]["updates"], values["training"]["evaluate_every"]) == ("auto", "auto")
 

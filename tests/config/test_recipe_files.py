@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support import raises
 
 from saccade import api, tasks
 from saccade.config import recipes
+from saccade.config.index import recipe_files, rows, values_of
 from saccade.data.conllu import Sentence
 from saccade.data.corpora import ASKED, CAPTIONED, GRAPHS, OPEN, PICTURED, SHOWN, read
 from saccade.data.documents import Document
@@ -73,7 +75,7 @@ def test_a_recipe_that_does_not_exist_is_refused(
         recipes.read_recipe(tmp_path / "big.yaml")
 
 
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 
 
 EXAMPLES: dict[str, list[Any]] = {
@@ -147,6 +149,14 @@ def unsaid(values: dict[str, Any], defaults: Any, where: str = "") -> list[str]:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_says_only_what_differs(path: Path) -> None:
+    base = yaml.safe_load(path.read_text()).get("extends")
+    if base is not None:
+        own = yaml.safe_load(path.read_text())
+        assert (
+            unsaid({**own, "extends": ""}, {**values_of(recipe_files()[base]), "extends": None})
+            == []
+        )
+        return
     values = yaml.safe_load(path.read_text())
     assert unsaid(values, Recipe()) == []
     model = values["model"]
@@ -160,3 +170,37 @@ def test_every_recipe_says_only_what_differs(path: Path) -> None:
 
 def test_there_are_recipes_for_the_demo() -> None:
     assert {"phrasebook-bahdanau", "phrasebook-fixed-context"} <= {path.stem for path in RECIPES}
+
+
+# --- extends
+
+
+def test_recipes_have_one_name_each_and_those_for_anybodys_data_come_first() -> None:
+    assert len(recipe_files()) == len(RECIPES)
+    first = [row["name"] for row in rows("recipes")][:7]
+    assert all(row["needs"] == "data.train=YOUR_FILE" for row in rows("recipes")[:7])
+    assert first == sorted(path.stem for path in (ROOT / "recipes" / "tasks").glob("*.yaml"))
+
+
+def test_a_recipe_extends_another_by_name_or_by_a_path_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(
+        "extends: phrasebook-bahdanau\nmodel: {score: {name: additive, hidden: 8}}\nseed: 3\n"
+    )
+    (tmp_path / "two.yaml").write_text(
+        "extends: one.yaml\nmodel: {score: dot}\ntraining: {updates: 7}\n"
+    )
+    two = recipes.read_recipe(tmp_path / "two.yaml", ["training.warmup=2"])
+    words = ["model.score=dot", "seed=3", "training.updates=7", "training.warmup=2"]
+    assert two == recipes.read_recipe("phrasebook-bahdanau", words)
+    one = recipes.read_recipe(tmp_path / "one.yaml")
+    assert (one.model["score"]["name"], one.model["score"]["hidden"]) == ("additive", 8)
+    assert "extends" not in one.to_dict()
+
+
+def test_a_cycle_and_an_unknown_base_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    for name, base in (("a", "b.yaml"), ("b", "c.yaml"), ("c", "a.yaml"), ("d", "trnslation")):
+        (tmp_path / f"{name}.yaml").write_text(f"extends: {base}\n")
+    with raises("cycle"):
+        recipes.read_recipe(tmp_path / "a.yaml")
+    with raises("no-recipe"):
+        recipes.read_recipe(tmp_path / "d.yaml")

@@ -29,7 +29,7 @@ from saccade.training.distributed import Ranks
 from saccade.training.loop import Training, Watcher
 from saccade.training.run_plan import plan
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
 WORDS = "the cat saw a small dog near the old house and it ran away from her again today".split()  # noqa: SIM905
 SENTENCES = [" ".join(WORDS[n : n + 3 + n % 5]) for n in range(len(WORDS) - 8)]
 

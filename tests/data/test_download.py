@@ -247,7 +247,7 @@ ROWS = json.loads((ROOT / "src/saccade/data/sets.json").read_text(encoding="utf-
 
 def test_every_file_that_a_recipe_names_can_be_fetched() -> None:
     named = set()
-    for path in sorted((ROOT / "recipes").glob("*.yaml")):
+    for path in sorted((ROOT / "recipes").rglob("*.yaml")):
         data = yaml.safe_load(path.read_text(encoding="utf-8")).get("data") or {}
         parts = [
             str(data.get(key, "")).partition("#")[0].split(",") for key in ("train", "dev", "test")

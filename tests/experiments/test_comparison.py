@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,12 @@ from saccade import api
 from saccade.config import recipes as config
 from saccade.errors import SaccadeError
 from saccade.experiments import comparison
+from saccade.experiments.runner import Board
+from saccade.experiments.study import Job
 from saccade.tasks.task import percent_of
 from saccade.training.cost import summary
 from saccade.training.loop import Watcher
+from support import raises
 
 
 def recipe(data: Path, pool: str, *words: str) -> config.Recipe:
@@ -39,22 +41,27 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-class Watching:
-    def __init__(self) -> None:
-        self.names: list[tuple[str, int]] = []
+class Heard(Board):
+    """Which jobs ran, in their order, and what they said."""
 
-    def __call__(self, name: str, updates: int) -> AbstractContextManager[Watcher]:
-        self.names.append((name, updates))
-        return nullcontext(Watcher())
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+        self.notes: list[str] = []
+
+    def begin(self, job: Job) -> None:
+        self.labels.append(job.label)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def test_every_recipe_is_trained_with_every_seed_and_judged(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipes = {"mean": recipe(data, "mean"), "static": recipe(data, "static")}
-    watching = Watching()
-    rows = comparison.compare(recipes, [3, 4], tmp_path / "runs", watching)
-    assert [name for name, _ in watching.names] == [
+    board = Heard()
+    table = comparison.compare(recipes, [3, 4], tmp_path / "runs", board)
+    assert board.labels == [
         "mean, seed 3",
         "mean, seed 4",
         "static, seed 3",
@@ -66,44 +73,70 @@ def test_every_recipe_is_trained_with_every_seed_and_judged(
         "static-3",
         "static-4",
     ]
-    for row in rows:
+    for row, metrics in table.rows.items():
         for at, seed in enumerate((3, 4)):
-            system = api.load(tmp_path / "runs" / f"{row.name}-{seed}")
+            system = api.load(tmp_path / "runs" / f"{row}-{seed}")
             assert system.recipe.seed == seed
             by_hand = api.evaluate(system, system.read(str(data)))
             numbers = {
                 name: value for name, value in by_hand.items() if isinstance(value, int | float)
             }
-            assert {name: row.metrics[name][at] for name in numbers} == numbers
-            right, score = row.sums["accuracy"][0][at], row.sums["accuracy"][1]
+            assert {name: metrics[name][at] for name in numbers} == numbers
+            right, score = table.sums[row]["accuracy"][0][at], table.sums[row]["accuracy"][1]
             assert score(right.sum(0)) == pytest.approx(by_hand["accuracy"])
-            assert row.metrics["parameters"][at] == sum(
-                p.numel() for p in system.model.parameters()
-            )
-            assert row.metrics["updates"][at] == 4
-        assert row.mean("loss") == pytest.approx(statistics.mean(row.metrics["loss"]))
-        assert row.spread("loss") == pytest.approx(statistics.stdev(row.metrics["loss"]))
+            assert metrics["parameters"][at] == sum(p.numel() for p in system.model.parameters())
+            assert metrics["updates"][at] == 4
+        assert table.mean(row, "loss") == pytest.approx(statistics.mean(metrics["loss"]))
+        assert table.spread(row, "loss") == pytest.approx(statistics.stdev(metrics["loss"]))
     monkeypatch.setattr(api, "fit", None)
-    again = comparison.compare(recipes, [3, 4], tmp_path / "runs", watching)
-    assert again == rows, "what is done is not done again"
+    again = comparison.compare(recipes, [3, 4], tmp_path / "runs", board)
+    assert again.rows == table.rows, "what is done is not done again"
+    assert again.runs == table.runs
+    for row, sums in table.sums.items():
+        assert np.array_equal(sums["accuracy"][0], again.sums[row]["accuracy"][0])
+    assert board.notes.count("mean, seed 3: already finished at update 4") == 1
 
 
-def test_the_best_row_and_what_a_result_file_holds() -> None:
-    rows = [comparison.Row("a", {"loss": [1.0, 3.0]}), comparison.Row("b", {"loss": [1.5, 1.7]})]
-    assert [row.name for row in comparison.best(rows, "loss", False)] == ["b"]
-    assert [row.name for row in comparison.best(rows, "loss", True)] == ["a"]
-    even = [*rows, comparison.Row("c", {"loss": [1.7, 1.5]})]
-    assert [row.name for row in comparison.best(even, "loss", False)] == ["b", "c"], (
-        "equal up to rounding"
-    )
-    assert comparison.for_result(rows, "loss", False) == {
-        "loss": [1.5, 1.7],
-        "best": "b",
-        "a.loss": [1.0, 3.0],
-        "b.loss": [1.5, 1.7],
+def test_trainings_side_by_side_have_the_metrics_of_trainings_one_by_one(
+    data: Path, tmp_path: Path
+) -> None:
+    words = "training.threads=1"
+    recipes = {name: recipe(data, name, words) for name in ("mean", "static")}
+    board = Heard()
+    both = comparison.compare(recipes, [0], tmp_path / "two", board, jobs=2)
+    one = comparison.compare(recipes, [0], tmp_path / "one", Board())
+    for row, metrics in one.rows.items():
+        assert both.rows[row]["loss"] == metrics["loss"]
+        assert both.rows[row]["accuracy"] == metrics["accuracy"]
+    assert {text.partition(":")[0] for text in board.notes} == {"mean, seed 0", "static, seed 0"}
+    assert any("update 4  dev loss" in text for text in board.notes), "evaluations are reported"
+
+
+def test_a_training_that_fails_is_named_and_the_others_are_kept(data: Path, tmp_path: Path) -> None:
+    recipes = {
+        "bad": recipe(data, "mean", "data.train=nowhere.tsv"),
+        "good": recipe(data, "mean"),
     }
-    assert comparison.for_result(rows[:1], "loss", False) == {"loss": [1.0, 3.0]}
-    assert comparison.Row("a", {"loss": [1.0]}).spread("loss") == 0
+    with raises("training-failed") as error:
+        comparison.compare(recipes, [0, 1], tmp_path / "runs", Board())
+    assert "2 of 4 trainings failed, the first: bad, seed 0: no file 'nowhere.tsv'" in str(
+        error.value
+    )
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["good-0", "good-1"]
+
+
+def test_the_best_row_is_named_and_its_metrics_are_those_without_a_row() -> None:
+    rows = {"a": {"loss": [1.0, 3.0]}, "b": {"loss": [1.5, 1.7]}}
+    table = comparison.Comparison("x", rows)
+    assert table.leaders("loss", False) == ["b"]
+    assert table.leaders("loss", True) == ["a"]
+    even = comparison.Comparison("x", {**rows, "c": {"loss": [1.7, 1.5]}})
+    assert even.leaders("loss", False) == ["b", "c"], "equal up to rounding"
+    assert table.test("loss", False) == []
+    assert (table.best, table["loss"], table["a.loss"]) == ("b", [1.5, 1.7], [1.0, 3.0])
+    alone = comparison.Comparison("x", {"a": {"loss": [1.0]}})
+    alone.test("loss", False)
+    assert (alone.best, alone["loss"], alone.spread("a", "loss")) == ("", [1.0], 0)
 
 
 def test_lengths_are_means_of_the_seeds_and_rows_without_them_are_left_out() -> None:
@@ -120,28 +153,30 @@ def test_lengths_are_means_of_the_seeds_and_rows_without_them_are_left_out() -> 
 def test_a_result_file_holds_p_of_every_metric_and_what_a_row_gained_on_the_one_it_starts_from() -> (
     None
 ):
-    def row(name: str, **right: str) -> comparison.Row:
-        sums = {
+    right = {
+        "a": {"accuracy": "1" * 40, "exact": "0" * 40},
+        "b": {"accuracy": "1" * 20 + "0" * 20, "exact": "0" * 40},
+    }
+    table = comparison.Comparison("x", {}, before={"a": "b"})
+    for row, metrics in right.items():
+        table.sums[row] = {
             metric: ([np.array([[int(one), 1] for one in text], dtype=float)], percent_of)
-            for metric, text in right.items()
+            for metric, text in metrics.items()
         }
-        return comparison.Row(
-            name,
-            {metric: [100 * text.count("1") / len(text)] for metric, text in right.items()},
-            sums=sums,
-        )
-
-    rows = [
-        row("a", accuracy="1" * 40, exact="0" * 40),
-        row("b", accuracy="1" * 20 + "0" * 20, exact="0" * 40),
+        for metric, text in metrics.items():
+            table.add(row, metric, 100 * text.count("1") / len(text))
+    [verdict] = table.test("accuracy", True)
+    a, b = table.rows["a"], table.rows["b"]
+    assert (a["accuracy_gain"], a["exact_gain"]) == ([50.0], [0.0])
+    assert "accuracy_gain" not in b
+    assert b["accuracy_p"] == verdict.found.p < 0.01  # type: ignore[union-attr]
+    assert b["exact_p"] == 1
+    assert "accuracy_p" not in a
+    assert table.side_by_side() == [
+        ["", "a", "b"],
+        ["accuracy", "100.0", "50.0*"],
+        ["exact", "0.0", "0.0"],
     ]
-    rows[0] = replace(rows[0], before="b")
-    found = comparison.for_result(rows, "accuracy", True)
-    assert (found["a.accuracy_gain"], found["a.exact_gain"]) == ([50.0], [0.0])
-    assert "b.accuracy_gain" not in found
-    assert found["b.accuracy_p"] == comparison.judge(rows, "accuracy", True)[0].found.p < 0.01  # type: ignore[union-attr]
-    assert found["b.exact_p"] == 1
-    assert "a.accuracy_p" not in found
 
 
 def test_mistakes_are_found_before_any_training(data: Path, tmp_path: Path) -> None:
@@ -186,16 +221,15 @@ def test_what_runs_cost_is_in_every_row_also_of_a_run_that_is_used_again(
     data: Path, tmp_path: Path
 ) -> None:
     recipes = {"mean": recipe(data, "mean")}
-    [first] = comparison.compare(recipes, [0], tmp_path / "runs", Watching())
-    [again] = comparison.compare(recipes, [0], tmp_path / "runs", Watching())
-    assert set(first.metrics) >= COSTS
-    assert {name: first.metrics[name] for name in COSTS} == {
-        name: again.metrics[name] for name in COSTS
-    }
-    [each], [whole] = first.metrics["operations_per_update"], first.metrics["operations"]
+    first, again = (
+        comparison.compare(recipes, [0], tmp_path / "runs", Board()).rows["mean"] for _ in range(2)
+    )
+    assert set(first) >= COSTS
+    assert {name: first[name] for name in COSTS} == {name: again[name] for name in COSTS}
+    [each], [whole] = first["operations_per_update"], first["operations"]
     assert whole == 4 * each > 0
     found = api.costs(api.load(tmp_path / "runs" / "mean-0"))
-    assert found == {name: first.metrics[name][0] for name in COSTS}
+    assert found == {name: first[name][0] for name in COSTS}
 
 
 def test_a_run_that_kept_no_costs_has_its_parameters_alone(data: Path, tmp_path: Path) -> None:

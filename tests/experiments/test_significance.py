@@ -131,24 +131,24 @@ def test_many_comparisons_need_more_proof() -> None:
     assert thrice.p == pytest.approx(min(1, 3 * once.p))
 
 
-def row(name: str, *seeds: str) -> comparison.Row:
-    each = hits(*seeds)
-    return comparison.Row(
-        name,
-        {"accuracy": [percent_of(one.sum(0)) for one in each]},
-        sums={"accuracy": (list(each), percent_of)},
+def compared(**rows: str) -> comparison.Comparison:
+    sums = {row: list(hits(text)) for row, text in rows.items()}
+    return comparison.Comparison(
+        "x",
+        {row: {"accuracy": [percent_of(one.sum(0)) for one in each]} for row, each in sums.items()},
+        sums={row: {"accuracy": (each, percent_of)} for row, each in sums.items()},
     )
 
 
 def test_no_winner_is_named_inside_the_noise() -> None:
-    rows = [row("a", "1110" * 25), row("b", "1101" * 24 + "1111"), row("c", "1000" * 25)]
-    verdicts = [str(one) for one in comparison.judge(rows, "accuracy", True)]
+    table = compared(a="1110" * 25, b="1101" * 24 + "1111", c="1000" * 25)
+    verdicts = [str(one) for one in table.judge("accuracy", True)]
     assert verdicts[0].startswith(
         "accuracy: no clear difference between b and a (difference 1.0, 95 % interval -"
     )
     assert verdicts[1].startswith("accuracy: b is better than c (difference 51.0, 95 % interval ")
     assert verdicts[1].endswith("p = 0.002)")
-    other = comparison.judge([rows[0], row("d", "11")], "accuracy", True)
+    other = compared(a="1110" * 25, d="11").judge("accuracy", True)
     assert "were not judged on the same examples, so nothing can be tested" in str(other[0])
     assert other[0].to_dict() == {"metric": "accuracy", "best": "d", "other": "a"}
 

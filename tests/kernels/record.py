@@ -59,7 +59,7 @@ def run(tests: list[str], jobs: int, folder: Path) -> tuple[dict[str, int], str]
 def main() -> None:
     import torch
 
-    from saccade.results import write_result
+    from saccade.experiments.results import Table
 
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument(
@@ -86,13 +86,11 @@ def main() -> None:
     )
     if not counts["passed"]:
         sys.exit("no test passed, and nothing was written; what is above says why")
+    name = f"kernels-{'gpu' if on_gpu else 'interpreter'}"
     notes = "kernels and what is built on them against eager and PyTorch's own operations in float64, forward and backward, random shapes"
     print(
-        write_result(
-            f"kernels-{'gpu' if on_gpu else 'interpreter'}",
-            {"tests": len(tests), **counts},
-            notes=notes,
-            folder=ROOT / "benchmarks/results",
+        Table(name, {name: {"tests": len(tests), **counts}}, notes=notes).write(
+            ROOT / "benchmarks/results"
         )
     )
     sys.exit(counts["failed"] > 0)

@@ -113,7 +113,7 @@ def load_operations() -> Any:
 
 
 RECORDED = json.loads((ROOT / "benchmarks/results/operations.json").read_text(encoding="utf-8"))[
-    "figures"
+    "rows"
 ]
 
 

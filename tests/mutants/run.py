@@ -220,7 +220,7 @@ def write_source(path: Path, text: str) -> None:
 def known_results(state: Path, results: Path) -> dict[str, dict[str, Any]]:
     """Fingerprint → what was found, from the last result file and from runs that were stopped."""
     rows = (
-        json.loads(results.read_text(encoding="utf-8"))["figures"]["each"]
+        json.loads(results.read_text(encoding="utf-8"))["rows"]["mutants"]["each"]
         if results.exists()
         else []
     )
@@ -329,11 +329,12 @@ def main() -> None:
             )
     if given.only:
         return
-    from saccade.results import write_result
+    from saccade.experiments.results import Table
 
     figures = summarize(every, [known[prints[one]] for one in every])
     notes = "one wrong line each, and the tests that should fail; list: tests/mutants/mutants.toml"
-    print(write_result("mutants", figures, notes=notes, folder=results.parent))
+    rows = {"mutants": figures, "groups": figures.pop("groups")}
+    print(Table("mutants", rows, notes=notes).write(results.parent))
     STATE.unlink(missing_ok=True)
     print(f"{figures['killed']} of {figures['mutants']} mutants killed")
     if faults := find_faults(figures):

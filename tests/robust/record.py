@@ -31,12 +31,10 @@ def record(name: str, tried: int, failed: int, details: Any = None) -> None:
 
 def collect(counts: Path, folder: Path = RESULTS) -> Path:
     """The result file, with the counts of this run in place of older ones of the same names."""
-    from saccade.results import write_result
+    from saccade.experiments.results import Table
 
     before = folder / "robust.json"
-    figures: dict[str, Any] = (
-        json.loads(before.read_text(encoding="utf-8"))["figures"] if before.exists() else {}
-    )
+    figures = Table.read(before).rows if before.exists() else {}
     new: dict[str, Any] = {}
     for row in map(json.loads, counts.read_text(encoding="utf-8").splitlines()):
         name = row.pop("name")
@@ -44,12 +42,8 @@ def collect(counts: Path, folder: Path = RESULTS) -> Path:
         known.update(
             row, tried=known["tried"] + row["tried"], failed=known["failed"] + row["failed"]
         )
-    return write_result(
-        "robust",
-        dict(sorted({**figures, **new}.items())),
-        notes="counts of attacks, by `make test-robust`",
-        folder=folder,
-    )
+    rows = dict(sorted({**figures, **new}.items()))
+    return Table("robust", rows, notes="counts of attacks, by `make test-robust`").write(folder)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def test_counts_are_added_up_and_older_ones_replaced(
     collect(counts, tmp_path)
     counts.unlink()
     record("others", 5, 0)
-    found = json.loads(collect(counts, tmp_path).read_text())["figures"]
+    found = json.loads(collect(counts, tmp_path).read_text())["rows"]
     assert found == {
         "kills": {"tried": 7, "failed": 1, "details": {"slowest": 2}},
         "others": {"tried": 5, "failed": 0},

@@ -293,13 +293,9 @@ def test_a_result_file_says_which_rows_failed(
     study = STUDIES["heads"]("tiny", tmp_path / "out")
     done, broken = study.plan((), 1)
     done.write({"final_loss": 1.5})
-    study_table.record(
-        study_table.collect(
-            study, [done, broken], {broken.name: "the loss became nan at update 20; try less"}
-        ),
-        "mine",
-        1,
-    )
+    study_table.collect(
+        study, [done, broken], {broken.name: "the loss became nan at update 20; try less"}
+    ).record("mine", 1)
     content = json.loads((tmp_path / "benchmarks" / "results" / "mine.json").read_text())
-    assert content["figures"] == {"1.final_loss": [1.5]}
+    assert content["rows"] == {"1": {"final_loss": [1.5]}}
     assert content["notes"].endswith("Failed: 4, train, seed 0: the loss became nan at update 20.")

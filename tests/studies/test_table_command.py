@@ -88,16 +88,16 @@ def test_csv_and_markdown_have_means_spreads_and_the_papers_columns(
     made = study_table.collect(
         study, [*jobs, *study.jobs("d", 1)], {study.jobs("d", 1)[0].name: "it broke"}
     )
-    assert study_table.as_csv(made).splitlines() == [
+    assert made.to_csv().splitlines() == [
         "row,title,loss,loss_spread,loss_seeds,bytes,bytes_spread,bytes_seeds,paper_loss",
         "a,Row A,1.5,0.7071067811865476,2,3.0,0.0,2,1.0",
         "b,Row | B,3.0,0.0,1,3.0,0.0,1,2.0",
         "c,Row C,4.0,0.0,1,3.0,0.0,1,2.0",
     ]
-    text = study_table.as_markdown(made, 3)
+    text = study_table.page(made, 3)
     assert "|  | final loss | memory (MiB) | paper: loss |\n|---|---|---|---|" in text
     assert "| Row A | 1.50 ± 0.71 | 3 ± 0 | 1 |" in text
-    assert "| Row / B | 3.00 | 3 | 2 |" in text
+    assert "| Row \\| B | 3.00 | 3 | 2 |" in text
     assert "| final loss | paper: loss | +0.87 | +0.87 to +1.00 | 3 |" in text
     assert "Four numbers show nothing." in text
     assert "3 side by side" in text

@@ -111,7 +111,7 @@ def test_a_few_updates_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kept = json.loads(jobs[2].result.read_text(encoding="utf-8"))["values"]
     assert {"bleu", "gleu", "parameters", "operations", "final_loss"} <= set(kept)
     assert "plain_bleu" not in kept
-    text = study_table.as_markdown(study_table.collect(study, jobs, {}), 1)
+    text = study_table.page(study_table.collect(study, jobs, {}), 1)
     assert "| gnmt + RL |" in text
     assert "280,928,512" not in text.partition("| gnmt + RL |")[2].partition("\n")[0]
     assert "| BLEU en→de, ensemble |" in text

@@ -172,8 +172,8 @@ def test_a_result_has_one_value_per_run(
     runs = [tagger(tmp_path / name) for name in ("a", "b")]
     written: dict[str, Any] = {}
     monkeypatch.setattr(
-        "saccade.results.write_result",
-        lambda name, metrics, recipe, seeds, peers: written.update({name: (metrics, seeds)}),
+        "saccade.experiments.results.Table.write",
+        lambda table: written.update({table.name: (table.rows[table.name], table.seeds)}),
     )
     assert cli.run(["heads", runs[0], "--also", runs[1], "--result", "two"]) == 0
     figures, seeds = written["two"]

@@ -13,6 +13,8 @@ from saccade.cli import run
 from saccade.config import recipes as config
 from saccade.errors import SaccadeError
 from saccade.experiments import comparison
+from saccade.experiments.runner import Board
+from saccade.experiments.study import Job
 from saccade.training.checkpoints import RunFolder
 from saccade.training.loop import Watcher
 from support import tiny_recipe
@@ -110,29 +112,20 @@ def test_compare_starts_each_seed_from_the_first_recipe_of_that_seed(empty: Path
     recipes = {name: config.read_recipe(f"{name}.yaml") for name in ("second", "first")}
     seen: list[str] = []
 
-    def watch(name: str, updates: int) -> Any:
-        from contextlib import nullcontext
-
-        seen.append(name)
-        return nullcontext(Watcher())
+    class Seen(Board):
+        def begin(self, job: Job) -> None:
+            seen.append(job.label)
 
     comparison.check(recipes, [0, 1], "", {})
-    rows = comparison.compare(recipes, [0, 1], Path("runs/compare"), watch)
-    assert seen == [
-        "first, seed 0",
-        "second, seed 0",
-        "first, seed 1",
-        "second, seed 1",
-        "first, seed 0",
-        "first, seed 1",
-    ]
+    table = comparison.compare(recipes, [0, 1], Path("runs/compare"), Seen())
+    assert seen == ["first, seed 0", "second, seed 0", "first, seed 1", "second, seed 1"]
     assert sorted(path.name for path in Path("runs/compare").iterdir()) == [
         "first-0",
         "first-1",
         "second-0",
         "second-1",
     ]
-    assert [run.name for run in rows[1].runs] == ["first-0", "first-1"]
+    assert [run.name for run in table.runs["first"]] == ["first-0", "first-1"]
     assert (
         json.loads(Path("runs/compare/second-1/recipe.json").read_text())["start_from"]
         == "runs/compare/first-1"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from ..errors import SaccadeError, did_you_mean
+from ..errors import SaccadeError
 from .common_options import Json, Result
 from .completion import BENCHES, bench_names
-from .shared import err, note, print_json, show_all
-
-if TYPE_CHECKING:
-    from ..studies.bench.contenders import Plan
+from .shared import check_name, check_result, err, note, print_json, write
 
 KIND = f"{', '.join(BENCHES)}. [default: all]"
 SCALE = "tiny (seconds on two cores) or full (made for a GPU). [default: full on a GPU, else tiny]"
@@ -40,123 +37,83 @@ def bench(
         saccade bench train --scale tiny --json
         saccade bench attention --only causal --result bench-attention
     """
-    for what, given, known in (("measurement", kind, tuple(BENCHES)), ("scale", scale, SCALES)):
-        if given is not None and given not in known:
-            raise SaccadeError(f"no {what} named '{given}'{did_you_mean(given, known)}")
-    if result is not None:
-        from ..results import check_name
-
-        check_name(result)
+    if kind is not None:
+        check_name("measurement", kind, BENCHES)
+    if scale is not None:
+        check_name("scale", scale, SCALES)
+    check_result(result)
     with err.status("starting …"):
         from ..studies.bench.contenders import device_and_type
 
         device, _ = device_and_type()
-    chosen = scale or ("full" if device.type == "cuda" else "tiny")
-    figures: dict[str, Any] = {}
+        from ..experiments.results import Table
 
-    def keep(one: str, found: dict[str, Any]) -> None:
+    chosen = scale or ("full" if device.type == "cuda" else "tiny")
+    table = Table(result or "bench", {}, f"scale {chosen}", notes="medians of interleaved runs")
+
+    def keep(one: str, found: Measurement, rows: list[dict[str, Any]]) -> None:
         """What is known so far goes to a file beside the result: who stops a measurement keeps what was measured, and the last result too."""
-        figures[one] = found
+        table.rows |= {f"{one}: {row['case']}": row for row in rows}
+        table.peers |= {peer: {"left_out": why} for peer, why in found.left_out.items()}
+        if (about := f"{one}: {found.notes}; ") not in table.notes:
+            table.notes = about + table.notes
         if result is not None:
-            write(f"{result}-unfinished", chosen, figures)
+            replace(table, name=f"{result}-unfinished").write()
 
     for one in [kind] if kind else list(BENCHES):
         try:
-            figures[one] = run_one(one, chosen, only or [], json_, partial(keep, one))
+            run_one(one, chosen, only or [], json_, partial(keep, one))
         except SaccadeError as error:
             if kind or only:
                 raise
             note(f"{one}: {error}")
     if result is not None:
-        path = write(result, chosen, figures)
+        path = table.write()
         path.with_name(f"{result}-unfinished.json").unlink(missing_ok=True)
         note(f"written: {path}")
 
 
-def write(name: str, scale: str, figures: dict[str, Any]) -> Path:
-    from ..results import write_result
+class Measurement(NamedTuple):
+    """What one kind measures; `rounds` gives all rows so far, again and again."""
 
-    about = "; ".join(f"{one}: {found['notes']}" for one, found in figures.items())
-    rows = {one: found["cases"] for one, found in figures.items()}
-    left_out = {
-        "left_out": {
-            peer: why for found in figures.values() for peer, why in found["left_out"].items()
-        }
-    }
-    return write_result(
-        name, {"scale": scale, **rows, **left_out}, notes=f"{about}; medians of interleaved runs"
-    )
+    headline: str
+    notes: str
+    left_out: Mapping[str, str]
+    rounds: Iterator[list[dict[str, Any]]]
 
 
 def run_one(
-    kind: str, scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]
-) -> dict[str, Any]:
-    """Announces, measures and prints one kind; its cases, who was left out, and what the sizes were. `keep` gets them as they come."""
-    from ..studies.bench import plan_of
-    from ..studies.bench.contenders import device_and_type, run
-
-    if kind == "decode":
-        return run_engines(scale, only, as_json, keep)
-    device, dtype = device_and_type()
+    kind: str, scale: str, only: list[str], as_json: bool, keep: Callable[..., object]
+) -> None:
+    """Announces, measures and prints one kind; `keep` gets the rows as they come."""
     with err.status(f"{kind}: preparing …"):
-        plan = chosen_cases(plan_of(kind, scale, device), only)
-    announce(kind, scale, plan)
-    rows = []
+        found = (of_engines if kind == "decode" else of_cases)(kind, scale, only)
+    note(f"{kind}, scale {scale}: {found.headline}")
+    for name, why in found.left_out.items():
+        note(f"left out: {name} ({why})")
+    rows: list[dict[str, Any]] = []
     with err.status(f"{kind}: measuring …") as status:
-        for number, row in enumerate(run(plan, device, dtype), 1):
-            rows.append(row)
-            keep({"cases": rows, "left_out": dict(plan.left_out), "notes": plan.notes})
-            status.update(f"{kind}: {number} of {len(plan.cases)} cases measured …")
-            if as_json:
-                print_json({"bench": kind, "scale": scale, **row})
+        for number, rows in enumerate(found.rounds, 1):
+            keep(found, rows)
+            status.update(f"{kind}: {number} measured …")
+            if as_json and kind != "decode":
+                print_json({"bench": kind, "scale": scale, **rows[-1]})
+    for row in rows if as_json and kind == "decode" else ():
+        print_json({"bench": kind, "scale": scale, **row})
     if not as_json:
         print_rows(kind, rows)
-    return {"cases": rows, "left_out": dict(plan.left_out), "notes": plan.notes}
 
 
-def run_engines(
-    scale: str, only: list[str], as_json: bool, keep: Callable[[dict[str, Any]], object]
-) -> dict[str, Any]:
-    """Decoding, each engine in a process of its own."""
-    from importlib.util import find_spec
+def of_cases(kind: str, scale: str, only: list[str]) -> Measurement:
+    """Cases that are measured one after another in this process."""
+    from itertools import accumulate
 
-    from ..studies.bench import module_of, rows_of_engines
-    from ..studies.bench.contenders import device_and_type
+    from ..studies.bench import plan_of
+    from ..studies.bench.contenders import device_and_type, run
+    from ..training.cost import duration
 
-    module = module_of("decode")
-    notes = "milliseconds per sentence, each engine in a process of its own, a few minutes in all"
-    note(f"decode, scale {scale}: {notes}")
-    left_out = {
-        name: "not installed" for name in ("transformers", "ctranslate2") if find_spec(name) is None
-    }
-    for name, why in left_out.items():
-        note(f"left out: {name} ({why})")
-    engines = tuple(
-        word for word in only if word.startswith(("saccade", "transformers", "ctranslate2"))
-    )
-    words = [word.lower() for word in only if word not in engines]
-    rows: list[dict[str, Any]] = []
-    with err.status("decode: starting the engines …") as status:
-        for number, found in enumerate(
-            module.cases(device_and_type()[0].type, small=scale == "tiny", only=engines), 1
-        ):
-            status.update(f"decode: round {number} measured …")
-            rows = [
-                row
-                for row in rows_of_engines(found)
-                if not words or any(word in row["case"].lower() for word in words)
-            ]
-            keep({"cases": rows, "left_out": left_out, "notes": notes})
-    for row in rows if as_json else ():
-        print_json({"bench": "decode", "scale": scale, **row})
-    if not as_json:
-        print_rows("decode", rows)
-    return {"cases": rows, "left_out": left_out, "notes": notes}
-
-
-def chosen_cases(plan: Plan, only: list[str]) -> Plan:
-    from dataclasses import replace
-
+    device, dtype = device_and_type()
+    plan = plan_of(kind, scale, device)
     cases = [
         case
         for case in plan.cases
@@ -165,62 +122,68 @@ def chosen_cases(plan: Plan, only: list[str]) -> Plan:
     if not cases:
         known = "; ".join(case.name for case in plan.cases)
         raise SaccadeError(
-            f"expected --only to be a part of a case's name, got {', '.join(only)}; the cases are: {known}"
+            f"expected --only to be a part of a case's name, got {', '.join(only)}; the cases are: {known}",
+            code="unknown-case",
         )
-    return replace(plan, cases=cases)
+    plan = replace(plan, cases=cases)
+    count = sum(len({**case.ours, **case.peers}) for case in cases)
+    headline = f"{len(cases)} cases, {count} measurements, about {duration(plan.cost)}"
+    rounds = accumulate([row] for row in run(plan, device, dtype))
+    return Measurement(f"{headline}; {plan.notes}", plan.notes, plan.left_out, rounds)
 
 
-def announce(kind: str, scale: str, plan: Plan) -> None:
-    """What will be measured, how long it will take, and who is left out."""
-    from ..training.cost import duration
+def of_engines(kind: str, scale: str, only: list[str]) -> Measurement:
+    """Decoding, each engine in a process of its own."""
+    from importlib.util import find_spec
 
-    count = sum(len({**case.ours, **case.peers}) for case in plan.cases)
-    note(
-        f"{kind}, scale {scale}: {len(plan.cases)} cases, {count} measurements, about {duration(plan.cost)}; {plan.notes}"
+    from ..studies.bench import module_of, rows_of_engines
+    from ..studies.bench.contenders import device_and_type
+
+    peers = ("transformers", "ctranslate2")
+    left_out = {name: "not installed" for name in peers if find_spec(name) is None}
+    engines = tuple(word for word in only if word.startswith(("saccade", *peers)))
+    words = [word.lower() for word in only if word not in engines]
+    measured = module_of(kind).cases(device_and_type()[0].type, small=scale == "tiny", only=engines)
+    rounds = (
+        [
+            row
+            for row in rows_of_engines(found)
+            if not words or any(word in row["case"].lower() for word in words)
+        ]
+        for found in measured
     )
-    for name, why in plan.left_out.items():
-        note(f"left out: {name} ({why})")
+    notes = "milliseconds per sentence, each engine in a process of its own, a few minutes in all"
+    return Measurement(notes, notes, left_out, rounds)
 
 
 def print_rows(kind: str, rows: list[dict[str, Any]]) -> None:
     """A table; a contender that failed is named below it."""
-    from rich.table import Table
+    from ..views.text_table import MISSING, terminal
 
-    shown = Table(title=f"saccade bench {kind}", title_justify="left", box=None)
     rate = any("tokens_per_second" in row for row in rows)
-    titles = [
-        "case",
-        "by",
-        "ms",
-        "MiB",
-        *(["tokens/s"] if rate else []),
-        "best peer",
-        "its ms",
-        "ratio",
-        "of the limit",
+    columns = {
+        "ms": ("milliseconds", "{:,.3f}"),
+        "MiB": ("mebibytes", "{:,.0f}"),
+        **({"tokens/s": ("tokens_per_second", "{:,.0f}")} if rate else {}),
+        "best peer": ("peer", "{}"),
+        "its ms": ("peer_milliseconds", "{:,.3f}"),
+        "ratio": ("ratio", "{:.2f}"),
+        "of the limit": ("of_limit", "{:.0%}"),
+    }
+    lines = [
+        [
+            row["case"],
+            row.get("about") or row.get("ours", MISSING),
+            *(
+                MISSING if row.get(key) is None else form.format(row[key])
+                for key, form in columns.values()
+            ),
+        ]
+        for row in rows
     ]
-    for title in titles:
-        shown.add_column(title, justify="left" if title in ("case", "by", "best peer") else "right")
-    for row in rows:
-        by = row.get("about") or row.get("ours", "–")
-        speed = [number(row.get("tokens_per_second"), "{:,.0f}")] if rate else []
-        figures = [
-            number(row.get("milliseconds"), "{:,.3f}"),
-            number(row.get("mebibytes"), "{:,.0f}"),
-            *speed,
-        ]
-        peer = [
-            row.get("peer", "–"),
-            number(row.get("peer_milliseconds"), "{:,.3f}"),
-            number(row.get("ratio"), "{:.2f}"),
-        ]
-        shown.add_row(row["case"], by, *figures, *peer, number(row.get("of_limit"), "{:.0%}"))
-    show_all(shown)
+    write(f"saccade bench {kind}")
+    write(terminal([["case", "by", *columns], *lines], longest=100))
     for row in rows:
         for name, found in row["all"].items():
             if "failed" in found:
                 note(f"{row['case']}: {name} failed: {found['failed']}")
-
-
-def number(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)

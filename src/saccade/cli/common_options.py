@@ -85,6 +85,13 @@ Tokenize = Annotated[str | None, typer.Option("--tokenize", help=TOKENIZE)]
 Result = Annotated[
     str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")
 ]
+SEEDS = "How many seeds of each training, counted from the recipe's own."
+Seeds = Annotated[int, typer.Option("--seeds", help=SEEDS, min=1, max=100)]
+JOBS = "How many trainings run side by side, each in a process of its own."
+Jobs = Annotated[int, typer.Option("--jobs", help=JOBS, min=1, max=256)]
+WAYS = ("here", "ray")
+ON = "here, or ray: the cluster of RAY_ADDRESS, or one started here (the extra `cluster`)."
+On = Annotated[str, typer.Option("--on", help=ON)]
 PEER = "A published result for that file, NAME:METRIC=VALUE@SOURCE; repeatable."
 Peers = Annotated[list[str] | None, typer.Option("--peer", help=PEER)]
 VARY = "Train once with each of these values (commas within brackets do not separate); repeated, with every combination."

@@ -7,12 +7,16 @@ import typer
 
 from ..errors import SaccadeError
 from .common_options import (
+    WAYS,
     Controls,
+    Jobs,
     Json,
     Lengths,
     Moses,
+    On,
     Peers,
     Result,
+    Seeds,
     TaskBeam,
     TaskPenalty,
     Tokenize,
@@ -21,7 +25,7 @@ from .common_options import (
 )
 from .completion import recipes_and_settings
 from .report import check_picture, report_comparison
-from .shared import keep_given, note, result_writer
+from .shared import check_name, check_result, keep_given, note
 
 if TYPE_CHECKING:
     from ..config.recipes import Recipe
@@ -37,12 +41,7 @@ def compare(
         ),
     ],
     vary: Vary = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            "--seeds", help="How many seeds, counted from the recipe's own.", min=1, max=100
-        ),
-    ] = 1,
+    seeds: Seeds = 1,
     data: Annotated[
         str,
         typer.Option(
@@ -65,6 +64,12 @@ def compare(
     picture: Annotated[
         Path | None, typer.Option(help="The picture to draw. [default: OUT/compare.png]")
     ] = None,
+    table_file: Annotated[
+        Path | None,
+        typer.Option("--table", help="Also write the table to this file (.md, .tex, .csv)."),
+    ] = None,
+    jobs: Jobs = 1,
+    on: On = "here",
     result: Result = None,
     peer: Peers = None,
     json_: Json = False,
@@ -76,17 +81,19 @@ def compare(
 
     Examples:
         saccade compare reviews-tf-idf reviews-static reviews-rnn reviews-transformer
-        saccade compare mine.yaml other.yaml --seeds 3 training.updates=500 --result mine
+        saccade compare mine.yaml other.yaml --seeds 3 training.updates=500 --jobs 2 --table mine.tex
         saccade compare phrasebook-bahdanau --vary model.score=dot,bilinear,additive --vary model.dim=64,128
         saccade compare phrasebook-transformer --vary "model.mask=full,{name: window, left: 3}" --seeds 2 --ensemble
     """
     from ..experiments import comparison
-    from ..training.signals import Stopped
-    from .progress import Board
+    from ..experiments.results import check_table_path
+    from .progress import JobBoard
 
     check_picture(picture)
+    check_table_path(table_file)
+    check_name("way to run", on, WAYS)
     recipes = named_recipes(words, vary or [])
-    write_result, first = result_writer(result, peer), next(iter(recipes.values()))
+    peers, first = check_result(result, peer), next(iter(recipes.values()))
     options = keep_given(
         beam=beam, length_penalty=length_penalty, quarters=lengths, moses=moses, tokenize=tokenize
     )
@@ -99,18 +106,21 @@ def compare(
         data or first.data.test or first.data.dev or f"what is held out of {first.data.train}"
     )
     note(f"{len(recipes)} × {seeds} training runs into {out_folder}, judged on {judged_on}")
-    try:
-        rows = comparison.compare(recipes, numbers, out_folder, Board().watcher, data, options)
-    except Stopped as stopped:
-        raise Stopped(*stopped.at, "the same command") from None
+    with JobBoard("trainings", len(recipes) * seeds) as board:
+        table = comparison.compare(recipes, numbers, out_folder, board, data, options, jobs, on)
     if ensemble:
-        rows.append(comparison.score_ensemble(rows, first.device, data, options))
-    metrics = report_comparison(rows, first.kind.measures, judged_on, out_folder, picture, json_)
-    described = [
-        *(Path(word).stem for word in words if "=" not in word),
-        *(f"--vary {word}" for word in vary or []),
-    ]
-    write_result(metrics, " ".join(described), numbers)
+        comparison.add_ensemble(table, first.device, data, options)
+    report_comparison(table, first.kind.measures, judged_on, out_folder, picture, json_)
+    if table_file is not None:
+        table.save(table_file, () if table_file.suffix.lower() == ".csv" else table.telling())
+        note(f"{table_file}: the comparison as a table")
+    if result is not None:
+        described = [
+            *(Path(word).stem for word in words if "=" not in word),
+            *(f"--vary {word}" for word in vary or []),
+        ]
+        table.name, table.recipe, table.peers = result, " ".join(described), peers
+        table.write()
 
 
 def named_recipes(words: list[str], varied: list[str]) -> "dict[str, Recipe]":

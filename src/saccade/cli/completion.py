@@ -54,12 +54,12 @@ def bench_names(incomplete: str) -> list[tuple[str, str]]:
 
 def recipe_names(incomplete: str) -> list[tuple[str, str]]:
     """The recipes that come with saccade, and YAML files here."""
-    from ..config.index import RECIPES
+    from ..config.index import recipe_files
 
     own = [(str(path), "your recipe") for path in sorted(Path().glob("*.yaml"))]
     known = [
         (path.stem, path.read_text(encoding="utf-8").partition("\n")[0][2:])
-        for path in sorted(RECIPES.glob("*.yaml"))
+        for path in recipe_files().values()
     ]
     return [row for row in own + known if row[0].startswith(incomplete)]
 

@@ -39,11 +39,11 @@ def demo(
         saccade demo --out runs/again --seed 1 --json
     """
     from ..studies.demonstration import CALLED, run, sentences_in
-    from .progress import Board
+    from .progress import RunBoard
 
     example = sentences_in(to)[0]
     out_folder = out_folder or Path("runs/demo" if to == "fr" else f"runs/demo-{to}")
-    result = run(out_folder, seed, Board().watcher, tell=note, to=to)
+    result = run(out_folder, seed, RunBoard().watcher, tell=note, to=to)
     if json_:
         print_json(result.metrics)
         return

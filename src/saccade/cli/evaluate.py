@@ -23,7 +23,7 @@ from .common_options import (
     flag,
 )
 from .report import check_picture, print_metrics
-from .shared import keep_given, load, note, note_cut, print_json, result_writer
+from .shared import check_result, keep_given, load, note, note_cut, print_json
 
 if TYPE_CHECKING:
     from ..system.system import System
@@ -78,7 +78,7 @@ def evaluate(
     from ..tasks.task import WrongExample
 
     check_picture(confusion_out)
-    write_result = result_writer(result, peer)
+    peers = check_result(result, peer)
     system = load(model, device, others)
     options = keep_given(
         beam=beam,
@@ -119,11 +119,12 @@ def evaluate(
         save(draw_confusion(**metrics["confusion"], title=f"{model} on {data}"), confusion_out)
         note(f"{confusion_out}: the confusion matrix")
     metrics.pop("confusion", None)  # too much for a result file
-    write_result(
-        {**metrics, **api.costs(system)},
-        " + ".join(map(str, [model, *(others or [])])),
-        [system.recipe.seed],
-    )
+    if result is not None:
+        from ..experiments.results import Table
+
+        rows = {result: {**metrics, **api.costs(system)}}
+        models = " + ".join(map(str, [model, *(others or [])]))
+        Table(result, rows, models, [system.recipe.seed], peers).write()
 
 
 def note_own(system: "System", data: str) -> None:

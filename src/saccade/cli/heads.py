@@ -8,7 +8,7 @@ import typer
 from ..errors import SaccadeError
 from .common_options import Device, Json, Model, Result
 from .report import check_picture
-from .shared import load, note, print_json, result_writer, show_table
+from .shared import check_result, load, note, print_json, show_table
 
 if TYPE_CHECKING:
     from ..system.system import System
@@ -47,7 +47,7 @@ def heads(
         raise SaccadeError(
             "--also adds seeds to a result file; add --result NAME, or leave --also out"
         )
-    write_result = result_writer(result, None)
+    check_result(result)
     systems = [load(path, device) for path in (model, *(also or []))]
     every = [score(one, data, limit) for one in systems]
     scores = every[0]
@@ -72,11 +72,15 @@ def heads(
             out_file,
         )
         note(f"{out_file}: drawn")
-    figures: dict[str, Any] = best_of(scores)
-    if also:
-        figures = {name: [best_of(one)[name] for one in every] for name in figures}
-    name = Path(systems[0].recipe.data.train or "").name
-    write_result(figures, f"{name} heads", [one.recipe.seed for one in systems])
+    if result is not None:
+        from ..experiments.results import Table
+
+        found: dict[str, Any] = best_of(scores)
+        if also:
+            found = {name: [best_of(one)[name] for one in every] for name in found}
+        name = Path(systems[0].recipe.data.train or "").name
+        seeds = [one.recipe.seed for one in systems]
+        Table(result, {result: found}, f"{name} heads", seeds).write()
 
 
 def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":

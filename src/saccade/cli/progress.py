@@ -1,7 +1,10 @@
 """Progress on stderr: of training runs, and of long outputs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from rich.progress import (
     BarColumn,
@@ -13,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ..experiments.runner import Board
+from ..experiments.study import Job
 from ..training.checkpoints import Progress as At
 from ..training.cost import Cost, duration
 from ..training.loop import Watcher
@@ -37,7 +42,59 @@ def bars() -> Progress:
     )
 
 
-class Board:
+class JobBoard(Board):
+    """Shows jobs on stderr: live bars in a terminal, a line for each job that ends, and for `notes` all that a job says, everywhere."""
+
+    def __init__(self, what: str, total: int, done: int = 0, notes: bool = True) -> None:
+        self.progress, self.what, self.total, self.done, self.notes = (
+            bars(),
+            what,
+            total,
+            done,
+            notes,
+        )
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        self.all = self.progress.add_task(
+            self.what, total=self.total, completed=self.done, state=""
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def begin(self, job: Job) -> None:
+        self.tasks[job.name] = self.progress.add_task(job.label, total=None, state="")
+
+    def at(self, job: Job, update: int, total: int, state: str) -> None:
+        self.progress.update(self.tasks[job.name], completed=update, total=total, state=state)
+
+    def end(self, job: Job, error: str) -> None:
+        if (shown := self.tasks.pop(job.name, None)) is not None:
+            self.progress.remove_task(shown)
+        self.done += 1
+        self.progress.update(self.all, completed=self.done)
+        if error or self.total > 1:
+            note(f"{self.done} of {self.total}: {job.label}{f' failed: {error}' if error else ''}")
+
+    def note(self, text: str) -> None:
+        if self.notes:
+            note(text)
+
+    def expect(self, count: int, seconds: float, operations: float, jobs: int) -> None:
+        side_by_side = (
+            f"; {jobs} side by side, about {duration(seconds / jobs)} where they do not slow each other down"
+            if jobs > 1
+            else ""
+        )
+        note(
+            f"{count} to do: about {operations:.1e} operations, {duration(seconds)} one after another{side_by_side}"
+        )
+
+
+class RunBoard:
     """Shows training runs on stderr: a live bar for each in a terminal, a line at each evaluation everywhere."""
 
     def __init__(self) -> None:
@@ -61,7 +118,7 @@ class RunWatcher(RunPrinter):
         self.progress, self.total = progress, updates
         self.task: TaskID | None = None  # a run of another process has notes alone
 
-    def another(self, name: str) -> "RunWatcher":
+    def another(self, name: str) -> RunWatcher:
         return RunWatcher(self.progress, name, 0)
 
     def show(self, state: str, completed: int | None = None) -> None:

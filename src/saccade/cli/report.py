@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
 
 from ..errors import SaccadeError
 from .common_options import Json
@@ -13,12 +12,10 @@ from .shared import note, print_json, rank, write
 from .shared import report as print_outcome
 
 if TYPE_CHECKING:
-    from ..experiments.comparison import Row, Verdict
+    from ..experiments.comparison import Comparison, Verdict
 
 MOST_CLASSES = 30  # in text; JSON has all
 COLUMNS = ("precision", "recall", "f1")
-COUNTED = "seconds updates parameters texts sentences pictures documents characters tokens beam stride memory unknown_words unknown_tokens"
-WHOLE = COUNTED.split()  # metrics that are shown without decimals
 HOW = (
     "p is the larger one of two p-values: a paired permutation test over the examples, and a paired bootstrap over examples and seeds. "
     "Of several recipes the best is tested against each other one, and p is multiplied by the number of these tests."
@@ -72,6 +69,7 @@ def check_picture(path: Path | None) -> None:
 def print_metrics(metrics: dict[str, Any]) -> None:
     """The metrics of an evaluation for people: numbers, BLEU by length, a table of classes, a confusion matrix."""
     from ..training.logs import format_metric
+    from ..views.text_table import terminal
 
     plain = {
         name: value
@@ -92,18 +90,11 @@ def print_metrics(metrics: dict[str, Any]) -> None:
             {**means, "support": sum(row["support"] for row in classes)},
         ]
         write("")
-        print_table(
-            [
-                ["", *COLUMNS, "support"],
-                *(
-                    [
-                        row["label"],
-                        *(format_metric(name, row[name]) for name in (*COLUMNS, "support")),
-                    ]
-                    for row in rows
-                ),
-            ]
+        lines = (
+            [row["label"], *(format_metric(name, row[name]) for name in (*COLUMNS, "support"))]
+            for row in rows
         )
+        write(terminal([["", *COLUMNS, "support"], *lines]))
         if len(classes) > MOST_CLASSES:
             write(f"the {MOST_CLASSES} commonest of {len(classes):,} classes; --json prints all")
     if found := metrics.get("confusion"):
@@ -112,83 +103,42 @@ def print_metrics(metrics: dict[str, Any]) -> None:
             [label, *map(str, row)]
             for label, row in zip(found["labels"], found["counts"], strict=True)
         ]
-        print_table([["", *found["labels"]], *cells])
-
-
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need to be, the first one to the left and all others to the right; lines are never wrapped."""
-    from ..views.document import shorten
-
-    texts = [[shorten(cell, 40) if cell else "" for cell in row] for row in rows]
-    first, *widths = [max(map(cell_len, column)) for column in zip(*texts, strict=True)]
-    for name, *cells in texts:
-        padded = [
-            " " * (width - cell_len(cell)) + cell for width, cell in zip(widths, cells, strict=True)
-        ]
-        write("  ".join([set_cell_size(name, first), *padded]))
-
-
-def side_by_side(rows: "Sequence[Row]") -> list[list[str]]:
-    """A line per metric, a column per recipe, so that many metrics fit."""
-    from ..training.logs import format_metric
-
-    def cell(row: "Row", name: str) -> str:
-        mean, spread = row.mean(name), row.spread(name)
-        if name.startswith(("operations", "peak_memory")):
-            return f"{mean:.2e}" if name.startswith("operations") else f"{mean / 2**20:,.0f} MiB"
-        if name in WHOLE:
-            return f"{mean:,.0f}" if mean >= 10 or mean.is_integer() else f"{mean:.2g}"
-        return format_metric(name, mean) + (f" ± {format_metric(name, spread)}" if spread else "")
-
-    names = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
-    return [
-        ["", *(row.name for row in rows)],
-        *([name, *(cell(row, name) for row in rows)] for name in names),
-    ]
+        write(terminal([["", *found["labels"]], *cells]))
 
 
 def report_comparison(
-    rows: "Sequence[Row]",
+    table: "Comparison",
     measures: dict[str, bool],
     judged_on: str,
     out_folder: Path,
     picture: Path | None,
     json_: bool,
-) -> dict[str, Any]:
-    """Prints a comparison by the task's most telling metric and draws it; returns what goes into a result file."""
-    from ..experiments import comparison
+) -> None:
+    """Tests, prints and draws a comparison by the task's most telling metric."""
+    from ..views.text_table import terminal
 
+    known = next(iter(table.rows.values()))
     metric = next(
-        (
-            name
-            for name in ("accuracy", "bleu_4", "exact", "bleu", "perplexity")
-            if name in rows[0].metrics
-        ),
+        (one for one in ("accuracy", "bleu_4", "exact", "bleu", "perplexity") if one in known),
         "loss",
     )
-    higher = measures.get(metric, metric in ("bleu_4", "exact", "bleu"))
-    verdicts = comparison.judge(rows, metric, higher)
+    measured = {row: dict(metrics) for row, metrics in table.rows.items()}
+    verdicts = table.test(metric, measures.get(metric, metric in ("bleu_4", "exact", "bleu")))
     if json_:
-        print_json(
-            {
-                **{row.name: row.metrics for row in rows},
-                "comparisons": [verdict.to_dict() for verdict in verdicts],
-            }
-        )
+        print_json({**measured, "comparisons": [verdict.to_dict() for verdict in verdicts]})
     else:
-        print_table(side_by_side(rows))
+        write(terminal(table.side_by_side()))
         for verdict in verdicts:
             write(str(verdict))
     if rank() == 0:
         draw_comparison(
-            rows, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png"
+            table, metric, verdicts, judged_on, out_folder, picture or out_folder / "compare.png"
         )
         note(f"{out_folder}/report.html: the comparison as a page")
-    return comparison.for_result(rows, metric, higher)
 
 
 def draw_comparison(
-    rows: "Sequence[Row]",
+    table: "Comparison",
     metric: str,
     verdicts: "Sequence[Verdict]",
     judged_on: str,
@@ -203,10 +153,10 @@ def draw_comparison(
     from ..views.html_page import Section
 
     figure = dots(
-        {row.name: row.metrics[metric] for row in rows}, metric, f"{metric} on {judged_on}"
+        {row: table.values(row, metric) for row in table.rows}, metric, f"{metric} on {judged_on}"
     )
     save(figure, picture)
-    if curves := comparison.by_length({row.name: row.metrics for row in rows}):
+    if curves := comparison.by_length(table.rows):
         shown = lines(
             curves,
             "length of the source, mean of each quarter",
@@ -217,8 +167,9 @@ def draw_comparison(
             f"{save(shown, picture.with_name('lengths.png'))}: BLEU against the length of the source"
         )
     text = "\n\n".join([*map(str, verdicts), HOW if verdicts else ""])
-    first = Section("Comparison", text, side_by_side(rows), png(figure))
-    runs = [row.runs[0] for row in rows if row.runs]  # an ensemble has none of its own
+    first = Section("Comparison", text, table.side_by_side(), png(figure))
+    # an ensemble has no run of its own
+    runs = [found[0] for found in table.runs.values()]
     run_report.report(
         runs, out_folder / "report.html", api.show, [first], f"Comparison on {judged_on}"
     )

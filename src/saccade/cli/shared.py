@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..data.lines import readable
-from ..errors import SaccadeError
+from ..errors import SaccadeError, did_you_mean
 
 if TYPE_CHECKING:
+    from ..experiments.results import Rows
     from ..system.system import System
     from ..views.document import Document, Site
 
@@ -250,14 +251,18 @@ def draw(
             note(f"note: {lacking}")
 
 
-def result_writer(
-    name: str | None, words: list[str] | None
-) -> Callable[[dict[str, Any], str, list[int]], object]:
-    """Checks a result file's name and peers before anything is measured; returns what writes it, called when all is printed."""
-    from ..results import check_name, read_peers, write_result
+def check_result(name: str | None, peers: list[str] | None = None) -> Rows:
+    """Checks a result file's name and peers before anything is measured; returns the peers."""
+    from ..experiments.results import check_name, read_peers
 
-    peers = read_peers(words or [])
-    if name is None:
-        return lambda *_: None
-    check_name(name)
-    return lambda metrics, recipe, seeds: write_result(name, metrics, recipe, seeds, peers)
+    if name is not None:
+        check_name(name)
+    return read_peers(peers or [])
+
+
+def check_name(what: str, given: str, known: Collection[str]) -> None:
+    """Raises at a word that is none of the known ones."""
+    if given not in known:
+        raise SaccadeError(
+            f"no {what} named '{given}'{did_you_mean(given, known)}", code="unknown-name"
+        )

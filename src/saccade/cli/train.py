@@ -57,7 +57,7 @@ def train(
         from ..settings import resolve
         from ..training.logs import format_metric
         from ..training.signals import Stopped
-        from .progress import Board
+        from .progress import RunBoard
 
     made, folder = find_run(recipe, settings or [], out_folder, resume)
     if recipes.device(made.device).type == "cpu" and made.training.precision == "bf16":
@@ -65,7 +65,7 @@ def train(
             "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16."
         )
     try:
-        with Board().watcher(folder.name, resolve(made.training.updates, 0)) as watcher:
+        with RunBoard().watcher(folder.name, resolve(made.training.updates, 0)) as watcher:
             _, ended = api.fit(made, folder, resume, watcher)
     except Stopped as stopped:
         # else it was stopped in the training that it starts from

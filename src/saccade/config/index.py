@@ -3,7 +3,7 @@
 import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +22,23 @@ RECIPES = next(
     (folder for folder in (PACKAGE / "recipes", PACKAGE.parents[1] / "recipes") if folder.is_dir()),
     PACKAGE / "recipes",
 )
-# other names that people use for slots
-USUAL = {
-    "families": "models",
-    "architectures": "models",
-    "attention": "scores",
-    "datasets": "corpora",
-    "data": "corpora",
+# slots, and other names that people use for them
+OTHER_NAMES = {
+    "models": "families architectures",
+    "scores": "attention",
+    "corpora": "datasets data",
+    "objectives": "losses",
+    "schedules": "scheduler schedulers",
+    "positions": "positional-encodings",
+    "norms": "normalization layernorms",
+    "activations": "nonlinearities",
+    "backends": "kernels",
+    "feedforwards": "ffn",
+    "cells": "rnns",
+    "pools": "poolings",
+    "normalizers": "softmax",
 }
-USUAL |= {
-    "losses": "objectives",
-    "scheduler": "schedules",
-    "schedulers": "schedules",
-    "positional-encodings": "positions",
-}
-USUAL |= {
-    "normalization": "norms",
-    "layernorms": "norms",
-    "nonlinearities": "activations",
-    "kernels": "backends",
-}
-USUAL |= {"ffn": "feedforwards", "rnns": "cells", "poolings": "pools", "softmax": "normalizers"}
+USUAL = {word: slot for slot, words in OTHER_NAMES.items() for word in words.split()}
 
 
 @functools.cache
@@ -76,7 +72,7 @@ def slot(name: str) -> str:
 def rows(slot_name: str | None = None, where: str | None = None) -> list[dict[str, str]]:
     """The catalogue as rows; `where` keeps those whose name, paper or summary contains it, whatever the case."""
     if slot_name == "recipes":
-        found = [recipe_row(path) for path in sorted(RECIPES.glob("*.yaml"))]
+        found = [recipe_row(path) for path in recipe_files().values()]
     else:
         chosen = slots() if slot_name is None else {slot(slot_name): slots()[slot(slot_name)]}
         found = [{"slot": name, **row} for name, members in chosen.items() for row in members]
@@ -87,11 +83,54 @@ def rows(slot_name: str | None = None, where: str | None = None) -> list[dict[st
     ]
 
 
+def recipe_files() -> dict[str, Path]:
+    """The recipes that come with saccade by their names: those for anybody's data first."""
+    folders = [RECIPES / name for name in ("tasks", "results", "lectures")]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
+
+
+def values_of(path: Path) -> dict[str, Any]:
+    """What a recipe that comes with saccade says, with what it extends."""
+    return extended(path, lambda file: yaml.safe_load(file.read_text(encoding="utf-8")))
+
+
+def extended(path: Path, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """A recipe's values over those of the recipe that it `extends`, by a path beside it or by name, and so on."""
+    values, seen = read(path), [path]
+    while (base := values.get("extends")) is not None:
+        known, near = recipe_files(), seen[-1].parent / str(base)
+        file = near if near.is_file() else known.get(str(base))
+        if file is None:
+            hint = did_you_mean(str(base), known)
+            raise SaccadeError(
+                f"{seen[-1]} extends '{base}', which is no recipe{hint}", code="no-recipe"
+            )
+        if file in seen:
+            raise SaccadeError(
+                f"{path} extends itself by {seen[-1]}; name another recipe", code="cycle"
+            )
+        seen.append(file)
+        own = {name: one for name, one in values.items() if name != "extends"}
+        values = merged(read(file), own)
+    return values
+
+
+def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Nested values over others; a part by another name replaces the one it had, with all its options."""
+    found = dict(base)
+    for name, value in own.items():
+        there = found.get(name)
+        if isinstance(value, dict) and isinstance(there, dict):
+            same = value.get("name", there.get("name")) == there.get("name")
+            value = merged(there, value) if same else value
+        found[name] = value
+    return found
+
+
 def recipe_row(path: Path) -> dict[str, str]:
     """A recipe that comes with saccade: its name, its task, its first line, and what it needs before it can run."""
-    text = path.read_text(encoding="utf-8")
-    values = yaml.safe_load(text)
-    what = text.partition("\n")[0].removeprefix("# ")
+    values = values_of(path)
+    what = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
     return {
         "name": path.stem,
         "task": values.get("task", "translation"),
@@ -119,14 +158,10 @@ def needs(values: dict[str, Any]) -> list[str]:
     )
     if not sources:
         found.append("data.train=YOUR_FILE")
-    first = RECIPES / f"{before}.yaml"
+    first = recipe_files().get(str(before))
     # trained first, on its own data
-    if before and not (Path("runs") / before).is_dir() and first.is_file():
-        found += [
-            one
-            for one in needs(yaml.safe_load(first.read_text(encoding="utf-8")))
-            if one not in (*found, "nothing")
-        ]
+    if first and not (Path("runs") / str(before)).is_dir():
+        found += [one for one in needs(values_of(first)) if one not in (*found, "nothing")]
     return found or ["nothing"]
 
 

@@ -19,7 +19,7 @@ from ..models.modifications import table as modifications
 from ..recipe import LIMITS, Recipe, plain, without_effect
 from ..settings import AUTO, fill
 from ..training import schedules
-from .index import RECIPES
+from .index import extended, recipe_files
 from .upgrade import VERSION, respelled, upgrade_config, without_removed
 
 __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe"]
@@ -142,6 +142,11 @@ def put(tree: dict[str, Any], word: str) -> None:
 def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe of a YAML file, a run's recipe.json or a model's config.json, by path or by the name of one that comes with saccade."""
     path = find_recipe(str(where))
+    return recipe_of(extended(path, read_values), path, overrides)
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The values that a recipe file itself has."""
     try:
         if path.stat().st_size > LARGEST:
             raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
@@ -164,7 +169,7 @@ def read_recipe(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     if not isinstance(values, dict):
         what = "a list" if isinstance(values, list) else "one value"
         raise SaccadeError(f"{path} holds {what}, not settings; write `key: value` lines")
-    return recipe_of(values, path, overrides)
+    return values
 
 
 def read_yaml(text: str) -> tuple[Any, tuple[str, int] | None]:
@@ -241,7 +246,7 @@ def find_recipe(where: str) -> Path:
         raise SaccadeError(
             f"{where} is a folder and holds no run; give a recipe file, or a recipe's name"
         )
-    known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
+    known = recipe_files()
     if where in known:
         return known[where]
     raise SaccadeError(
@@ -253,7 +258,7 @@ def recipe_file(start: str) -> Path | None:
     """The file of the recipe that `start_from` names; None where it is unset or an existing model folder."""
     if not start or os.path.isdir(start):
         return None
-    known = {file.stem: file for file in sorted(RECIPES.glob("*.yaml"))}
+    known = recipe_files()
     if os.path.isfile(start) and Path(start).suffix in (".yaml", ".yml"):
         return Path(start)
     if start not in known:

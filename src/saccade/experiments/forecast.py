@@ -57,6 +57,12 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
     return found
 
 
+def whole(jobs: Sequence[Job], threads: int) -> tuple[float, float]:
+    """Seconds (one after another) and operations of all jobs that are not done."""
+    seconds, operations = zip(*forecast(jobs, threads).values(), strict=True)
+    return sum(seconds), sum(operations)
+
+
 def stage_of(job: Job) -> tuple[str, str]:
     """What is trained alike: the jobs of a stage, with those that try its learning rates, and a task."""
     return job.stage.partition(SWEEP)[0], job.settings.get("task", "translation")

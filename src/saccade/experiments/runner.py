@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,13 +22,15 @@ from .. import api
 from ..config import recipes
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
+from ..settings import AUTO
 from ..system.build import build, prepared
 from ..system.model_folder import model_folder
 from ..system.system import System
 from ..training.checkpoints import Progress
-from ..training.cost import Cost, summary
+from ..training.cost import summary
 from ..training.logs import read_rows
 from ..training.loop import Watcher
+from ..training.run_printer import RunPrinter
 from ..training.signals import Stopped, stop_on_signals
 from ..training.work import Work
 from .study import Job, Values
@@ -72,25 +75,29 @@ class Context:
     prepare: Prepared = field(default_factory=Prepared)
 
 
-class Reports(Watcher):
-    """Passes on how far a training is: updates, how many there are, and its loss."""
+class Reports(RunPrinter):
+    """Passes on how far a training is (updates, how many there are, and its loss), and its notes."""
 
-    def __init__(self, send: Callable[[int, int, str], object]) -> None:
-        self.send, self.total, self.last = send, 0, 0.0
+    def __init__(self, name: str, send: Callable[..., object]) -> None:
+        super().__init__(name, send)
+        self.send, self.last = send, 0.0
 
-    def cost(self, cost: Cost) -> None:
-        self.total = cost.done + cost.updates
+    def another(self, name: str) -> Reports:
+        return Reports(name, self.send)
+
+    def stage(self, text: str) -> None: ...
 
     def update(self, at: Progress, row: dict[str, float]) -> None:
         if time.monotonic() - self.last >= SECONDS:
             self.last = time.monotonic()
-            self.send(at.update, self.total, f"loss {row['loss']:.3f}")
+            self.send(at.update, self.total, self.state(at, row))
 
 
 def recipe_of(job: Job, threads: int) -> Recipe:
-    """The recipe of a job that trains; one that follows another starts from its model."""
+    """The recipe of a job that trains, with so many threads (0: its own); one that follows another starts from its model."""
     start = {"start_from": str(job.after[0].folder)} if job.after else {}
-    training = {**job.recipe["training"], "threads": threads, **best_rate(job)}
+    own = job.recipe["training"]
+    training = {**own, "threads": threads or own.get("threads", AUTO), **best_rate(job)}
     return recipes.recipe({**job.recipe, **start, "seed": job.seed, "training": training})
 
 
@@ -163,6 +170,13 @@ class Board:
     def begin(self, job: Job) -> None: ...
     def at(self, job: Job, update: int, total: int, state: str) -> None: ...
     def end(self, job: Job, error: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def expect(self, count: int, seconds: float, operations: float, jobs: int) -> None:
+        """What the jobs to do are expected to take, one after another."""
+
+    def hear(self, job: Job, *said: Any) -> None:
+        """Something that a job sends while it runs: a note, or how far it is."""
+        self.note(*said) if len(said) == 1 else self.at(job, *said)
 
 
 class Queue:
@@ -228,7 +242,7 @@ class Interrupted(Stopped):
         name = signal.Signals(number).name
         Exception.__init__(
             self,
-            f"stopped by {name}; the table has what is finished, continue with the same command",
+            f"stopped by {name}; what is finished is kept, continue with the same command",
         )
         self.code, self.at = 128 + number, (number, 0)
 
@@ -237,7 +251,7 @@ def run_here(queue: Queue, threads: int) -> None:
     """One after another, in this process."""
     context = Context(threads=threads)
     while job := queue.take():
-        context.watcher = Reports(lambda *state, job=job: queue.board.at(job, *state))
+        context.watcher = Reports(job.label, partial(queue.board.hear, job))
         try:
             queue.end(job, perform(job, context))
         except Stopped as stopped:
@@ -253,10 +267,12 @@ def serve(connection: Connection, number: int, threads: int) -> None:
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
-    context = Context(Reports(lambda *state: connection.send(state)), threads)
+    context = Context(threads=threads)
     while True:
         try:
-            connection.send(perform(connection.recv(), context))
+            job = connection.recv()
+            context.watcher = Reports(job.label, lambda *said: connection.send(said))
+            connection.send(perform(job, context))
         except (EOFError, OSError):  # nobody is there any more
             return
         except Stopped:
@@ -292,7 +308,7 @@ class Worker:
             job, self.job = self.job, None
             queue.end(job, answer)
         else:
-            queue.board.at(self.job, *answer)
+            queue.board.hear(self.job, *answer)
         return True
 
     def replaced(self, kill: bool = False) -> Worker:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-import yaml
 
 from ..config import index
 from ..data.corpora import generate
 from ..data.pairs import Pair
 from ..errors import SaccadeError, did_you_mean
 from ..files import MANIFEST, write_atomically
-from ..results import environment
+from ..system.provenance import environment
+from . import results
 
 if TYPE_CHECKING:
     from .runner import Context
@@ -126,13 +126,10 @@ def open_jobs(jobs: Sequence[Job]) -> list[Job]:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column: its key and heading, the digits behind the point (None: three in all), and the paper's column for it. Its values are
-    those of the study's main stage under that key, or of another `stage`, or under another name (`value`), divided by `unit`."""
+class Column(results.Column):
+    """A column and the paper's column for it. Its values are those of the study's main stage under that key, or of another `stage`, or
+    under another name (`value`), divided by `unit`."""
 
-    key: str
-    title: str
-    digits: int | None = None
     paper: str = ""
     stage: str = ""
     value: str = ""
@@ -261,10 +258,8 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
     """What is read as `text`, `labels` and pairs (`en-de`, `de-en`), and a sentence about it. At scale tiny, or where one of the real
     `sets` is missing, what comes with saccade: its plain text is written to the folder first."""
     read = {key: load_yaml(RECIPES[key])["data"] for key in sets}
-    missing = sorted(
-        {need for key in sets for need in index.needs({"data": read[key]}) if need != "nothing"}
-    )
-    if scale != "tiny" and not missing:
+    why = why_generated(scale, read)
+    if not why:
         return read, ", ".join(dict.fromkeys(NAMES[key] for key in sets))
     made = generate("phrasebook", tuple(sorted(SENTENCES.items())))
     text = {}
@@ -276,11 +271,6 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
         text[split] = str(path)
     pairs = {split: f"phrasebook:{split}" for split in SENTENCES} | {"options": SENTENCES}
     reviews = {"train": "reviews:train", "dev": "reviews:dev"}
-    why = (
-        "as at every table of scale tiny"
-        if scale == "tiny"
-        else f"since the real ones are missing ({', '.join(missing)})"
-    )
     about = f"the generated sets that come with saccade, {why}: sentences of the phrasebook, reviews, and its pairs (en–fr)"
     return {
         "text": text,
@@ -290,9 +280,16 @@ def find_data(scale: str, out: Path, sets: Sequence[str]) -> tuple[dict[str, Val
     }, about
 
 
+def why_generated(scale: str, read: Mapping[str, Values]) -> str:
+    """Why a table does not read its real sets (name → data of a recipe); empty where it does."""
+    if scale == "tiny":
+        return "as at every table of scale tiny"
+    needs = {need for data in read.values() for need in index.needs({"data": data})} - {"nothing"}
+    return f"since the real ones are missing ({', '.join(sorted(needs))})" if needs else ""
+
+
 def load_yaml(name: str) -> Values:
-    found: Values = yaml.safe_load((index.RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    return index.values_of(index.recipe_files()[name])
 
 
 def training(scale: str, updates: int, tokens: int, **more: Any) -> Values:

@@ -2,89 +2,89 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..files import write_atomically
-from ..results import command, common_environment, environment, write_result
+from ..system.provenance import command, common_environment, environment
+from ..views.text_table import MISSING, Bold, markdown
+from .results import Column as AnyColumn
+from .results import Table, number
 from .significance import Agreement, rank_agreement
 from .study import RESULTS, SWEEP, Column, Job, Study
 
-MISSING = "–"
 FEWEST = 5  # rows, of which an order can be compared
 WEAK = 0.5  # a rank correlation below it says little
-SAID = {True: "yes", False: "no"}
+SAID: dict[bool | None, str] = {True: "yes", False: "no"}
 
 
 @dataclass
-class Made:
-    """What is known of a table so far: each row's results, and why others are missing."""
+class StudyTable(Table):
+    """What is known of a study so far: a row for each of its own, with a metric for each of its columns."""
 
-    study: Study
-    results: dict[str, list[dict[str, Any]]]
-    failed: Mapping[str, str]  # label of a job → why
-    missing: Sequence[str] = ()  # labels of jobs that are not done yet
-    sweeps: Sequence[dict[str, Any]] = ()  # results of trainings that try a learning rate
+    study: Study = field(kw_only=True)
+    # the results of each row's jobs
+    results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    # label of a job → why it has no result
+    failed: Mapping[str, str] = field(default_factory=dict)
+    # labels of jobs that are not done yet
+    missing: Sequence[str] = ()
+    # results of trainings that try a learning rate
+    sweeps: Sequence[dict[str, Any]] = ()
 
-    def values(self, row: str, column: Column) -> list[Any]:
-        """One value per seed."""
+    def __post_init__(self) -> None:
+        for row in self.results:
+            found = {one.key: self.measured(row, one) for one in self.study.columns}
+            self.rows[row] = {key: values for key, values in found.items() if values}
+
+    def measured(self, row: str, column: Column) -> list[Any]:
+        """One value per seed, of the column's stage."""
         stage, key = column.stage or self.study.main, column.value or column.key
-        found = [
-            one["values"][key]
-            for one in self.results[row]
-            if one["stage"] == stage and key in one["values"]
-        ]
+        found = [one["values"].get(key) for one in self.results[row] if one["stage"] == stage]
         return [
             value / column.unit if isinstance(value, int | float) else value
             for value in found
             if value is not None
         ]
 
-    def mean(self, row: str, column: Column) -> float | None:
-        values = [value for value in self.values(row, column) if isinstance(value, int | float)]
-        return statistics.fmean(values) if values else None
+    def numbers(self, row: str, key: str) -> list[float]:
+        return [value for value in self.values(row, key) if isinstance(value, int | float)]
 
+    @cached_property
     def below_control(self) -> dict[str, bool]:
         """Row → whether its final loss is below that of its control by more than its spread, for rows that have both."""
-        found = {}
-        for column in (one for one in self.study.columns if one.key == "final_loss"):
-            means = {
-                row: mean for row in self.results if (mean := self.mean(row, column)) is not None
-            }
-            for row in means:
-                if (control := self.study.control(row)) in means:
-                    found[row] = means[row] + spread(self.values(row, column)) < means[control]
-        return found
+        known = [row for row in self.rows if self.values(row, "final_loss")]
+        return {
+            row: self.mean(row, "final_loss") + self.spread(row, "final_loss")
+            < self.mean(control, "final_loss")
+            for row in known
+            if (control := self.study.control(row)) in known
+        }
 
-    @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[AnyColumn]:
         """Those that any row has a value in."""
         return [
-            one for one in self.study.columns if any(self.values(row, one) for row in self.results)
+            one for one in self.study.columns if any(one.key in row for row in self.rows.values())
         ]
 
     def in_paper(self) -> dict[str, str]:
         """The paper's columns that any row has a value in."""
-        mine = {key for row in self.results for key in self.study.in_paper(row)}
+        mine = {key for row in self.rows for key in self.study.in_paper(row)}
         return {key: title for key, title in self.study.paper_columns.items() if key in mine}
 
+    @cached_property
     def correlations(self) -> dict[str, Agreement]:
         """Column → the rank correlation of our means with the paper's column."""
         found = {}
-        for column in self.columns:
+        for column in self.study.columns:
             pairs = [
                 (ours, theirs)
-                for row in self.results
-                if (
-                    ours := [
-                        one for one in self.values(row, column) if isinstance(one, int | float)
-                    ]
-                )
+                for row in self.rows
+                if (ours := self.numbers(row, column.key))
                 and isinstance(theirs := self.study.in_paper(row).get(column.paper), int | float)
             ]
             if (
@@ -94,8 +94,65 @@ class Made:
                 found[column.key] = agreement
         return found
 
+    def title(self, row: str) -> str:
+        return self.study.rows().get(row, row)
 
-def collect(study: Study, jobs: Sequence[Job], failed: Mapping[str, str]) -> Made:
+    def beside(self, row: str, absent: str) -> list[Any]:
+        """Whether a row is below its control (where any has one), and the paper's own columns."""
+        below = [SAID.get(self.below_control.get(row), absent)] * bool(self.below_control)
+        return [*below, *(self.study.in_paper(row).get(key, absent) for key in self.in_paper())]
+
+    def cells(self, columns: Sequence[AnyColumn] = ()) -> list[list[str]]:
+        (_, *heads), *lines = super().cells(columns)
+        below = ["below its control"] * bool(self.below_control)
+        rows = [["", *heads, *below, *self.in_paper().values()]]
+        for row, (_, *ours) in zip(self.rows, lines, strict=True):
+            rows.append([self.title(row), *ours, *map(number, self.beside(row, MISSING))])
+        return rows
+
+    def csv_lines(self, columns: Sequence[AnyColumn] = ()) -> list[list[Any]]:
+        (_, *heads), *lines = super().csv_lines(columns)
+        below = ["below_control"] * bool(self.below_control)
+        rows = [["row", "title", *heads, *below, *(f"paper_{key}" for key in self.in_paper())]]
+        for row, (_, *ours) in zip(self.rows, lines, strict=True):
+            rows.append([row, self.title(row), *ours, *self.beside(row, "")])
+        return rows
+
+    def record(self, name: str, seeds: int) -> None:
+        """Writes a result file: besides the rows, the rank correlations, the learning rates that were tried, and the paper as a peer."""
+        found = {
+            f"rank_correlation{part}": {
+                key: getattr(one, of) for key, one in self.correlations.items()
+            }
+            for part, of in (("", "correlation"), ("_low", "low"), ("_high", "high"))
+            if self.correlations
+        }
+        rows = {**found, **{row: dict(metrics) for row, metrics in self.rows.items()}}
+        for one in self.sweeps:
+            if (loss := one["values"]["final_loss"]) is not None:
+                rows.setdefault(one["row"], {})[one["stage"]] = [loss]
+        paper = {
+            f"{row}.{key}": value
+            for row in self.rows
+            for key, value in self.study.in_paper(row).items()
+        }
+        failed = "".join(
+            f" Failed: {label}: {why.partition(';')[0][:200]}."
+            for label, why in self.failed.items()
+        )
+        control = f" {above_control(self.below_control)}" if self.below_control else ""
+        Table(
+            name,
+            rows,
+            f"table {self.study.name}, scale {self.study.scale}",
+            list(range(seeds)),
+            {"paper": {**paper, "published": self.study.paper}} if paper else {},
+            f"{self.study.honest}{control} Data: {self.study.about_data}.{failed}",
+            about=common_environment([one for found in self.results.values() for one in found]),
+        ).write()
+
+
+def collect(study: Study, jobs: Sequence[Job], failed: Mapping[str, str]) -> StudyTable:
     """All results in the table's folder; where a job was run with several settings, those of the plan count."""
     planned = {job.result.name: job for job in jobs}
     known = {(job.row, job.stage, job.seed) for job in jobs}
@@ -107,113 +164,75 @@ def collect(study: Study, jobs: Sequence[Job], failed: Mapping[str, str]) -> Mad
             (
                 sweeps if SWEEP in content["stage"] else results.setdefault(content["row"], [])
             ).append(content)
-    reasons = {job.label: failed[job.name] for job in jobs if job.name in failed}
-    missing = [job.label for job in jobs if not job.done and job.name not in failed]
-    ordered = {
-        row: sorted(found, key=lambda one: one["seed"]) for row, found in results.items() if found
-    }
-    return Made(
-        study,
-        ordered,
-        reasons,
-        missing,
-        sorted(sweeps, key=lambda one: one["values"]["learning_rate"]),
+    return StudyTable(
+        study.name,
+        {},
+        study=study,
+        results={
+            row: sorted(found, key=lambda one: one["seed"])
+            for row, found in results.items()
+            if found
+        },
+        failed={job.label: failed[job.name] for job in jobs if job.name in failed},
+        missing=[job.label for job in jobs if not job.done and job.name not in failed],
+        sweeps=sorted(sweeps, key=lambda one: one["values"]["learning_rate"]),
     )
 
 
-def write(made: Made, jobs_beside: int) -> list[str]:
+def write(made: StudyTable, jobs_beside: int) -> list[str]:
     """Writes table.csv, table.md and the pictures; the names of the files."""
     from ..views.figures import save
 
     out = made.study.out
-    write_atomically(out / "table.csv", as_csv(made).encode())
-    write_atomically(out / "table.md", as_markdown(made, jobs_beside).encode())
-    figures = pictures(made) if made.results else {}
+    write_atomically(out / "table.csv", made.to_csv().encode())
+    write_atomically(out / "table.md", page(made, jobs_beside).encode())
+    figures = pictures(made) if made.rows else {}
     for name, figure in figures.items():
         save(figure, out / name)
     return ["table.csv", "table.md", *figures]
 
 
-def as_csv(made: Made) -> str:
-    """Every column with its mean, its standard deviation over seeds and their number, and the paper's columns as they are."""
-    text, columns, paper = io.StringIO(), made.columns, made.in_paper()
-    writer = csv.writer(text, lineterminator="\n")
-    parts = [name for one in columns for name in (one.key, f"{one.key}_spread", f"{one.key}_seeds")]
-    below = {row: SAID[found] for row, found in made.below_control().items()}
-    head = ["below_control"] if below else []
-    writer.writerow(["row", "title", *parts, *(f"paper_{key}" for key in paper), *head])
-    for row in made.results:
-        cells: list[Any] = [row, made.study.rows().get(row, row)]
-        for one in columns:
-            values, mean = made.values(row, one), made.mean(row, one)
-            cells += [
-                (values or [""])[0] if mean is None else mean,
-                "" if mean is None else spread(values),
-                len(values),
-            ]
-        theirs = [made.study.in_paper(row).get(key, "") for key in paper]
-        writer.writerow([*cells, *theirs, *(below.get(row, "") for _ in head)])
-    return text.getvalue()
-
-
-def spread(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def as_markdown(made: Made, jobs_beside: int) -> str:
-    study, columns, paper, about = made.study, made.columns, made.in_paper(), environment()
-    below = made.below_control()
-    rows = [
-        ["", *(one.title for one in columns), *["below its control"] * bool(below), *paper.values()]
-    ]
-    for row in made.results:
-        ours = [cell(made.values(row, one), one) for one in columns] + [
-            SAID[below[row]] if row in below else MISSING
-        ] * bool(below)
-        theirs = [number(study.in_paper(row).get(key)) for key in paper]
-        rows.append([study.rows().get(row, row), *ours, *theirs])
+def page(made: StudyTable, jobs_beside: int) -> str:
+    """The table with all that is to be known about it, as Markdown."""
+    study, about = made.study, environment()
     head = f"# {study.name.capitalize()}, scale {study.scale}\n\nMade by `{command()}` on {about['device']}"
     beside = f", {jobs_beside} side by side, which lowers updates/s" if jobs_beside > 1 else ""
     parts = [
         f"{head}{beside}. Data: {study.about_data}. ± is the standard deviation over seeds.",
-        grid(rows),
+        made.to_markdown(),
     ]
     if study.paper:
         parts.append(f"The paper's columns: {study.paper}.")
-    if below:
-        parts.append(f"{study.about_control} {above_control(below)}")
+    if made.below_control:
+        parts.append(f"{study.about_control} {above_control(made.below_control)}")
     if made.sweeps:
         parts += ["## Learning rates", study.about_sweep, *sweeps(made)]
-    if agreements := made.correlations():
-        titles = {
-            one.key: (one.title, study.paper_columns[one.paper])
-            for one in columns
-            if one.paper in study.paper_columns
-        }
-        lines = [
-            [
-                *titles[key],
-                f"{found.correlation:+.2f}",
-                f"{found.low:+.2f} to {found.high:+.2f}",
-                str(found.rows),
-                strength(found),
-            ]
-            for key, found in agreements.items()
-        ]
-        heads = [
-            "here",
-            "there",
-            "Spearman's rank correlation",
-            "95 % interval (bootstrap over rows and seeds)",
-            "rows",
-            "agreement",
-        ]
-        parts += ["## Our order of the rows and theirs", grid([heads, *lines])]
+    if made.correlations:
+        parts += ["## Our order of the rows and theirs", markdown(agreements(made))]
     parts += ["## What this can show", study.honest]
     absent = {**made.failed, **dict.fromkeys(made.missing, "not run yet"), **study.left_out()}
     if absent:
         parts += ["## Missing", "\n".join(f"- {label}: {why}" for label, why in absent.items())]
     return "\n\n".join(parts) + "\n"
+
+
+def agreements(made: StudyTable) -> list[list[str]]:
+    """A line for each column that the paper has too: how well the orders of the rows agree."""
+    columns = {one.key: one for one in made.study.columns}
+    heads = ["here", "there", "Spearman's rank correlation"]
+    heads += ["95 % interval (bootstrap over rows and seeds)", "rows", "agreement"]
+    lines = [
+        [
+            columns[key].title,
+            made.study.paper_columns[columns[key].paper],
+            f"{found.correlation:+.2f}",
+            f"{found.low:+.2f} to {found.high:+.2f}",
+            str(found.rows),
+            strength(found),
+        ]
+        for key, found in made.correlations.items()
+    ]
+    return [heads, *lines]
 
 
 def strength(found: Agreement) -> str:
@@ -233,7 +252,7 @@ def above_control(below: Mapping[str, bool]) -> str:
     )
 
 
-def sweeps(made: Made) -> list[str]:
+def sweeps(made: StudyTable) -> list[str]:
     """A grid for each stage: the final loss of each kind of rows at each learning rate, the lowest in bold."""
     found: dict[str, dict[str, dict[float, float | None]]] = {}
     for one in made.sweeps:
@@ -251,68 +270,38 @@ def sweeps(made: Made) -> list[str]:
                 f"{kind} ({stage})" for rate in (rates[0], rates[-1]) if losses.get(rate) == least
             ]
             cells = [
-                number(losses[rate], 3) if losses.get(rate) is not None else MISSING
-                for rate in rates
+                MISSING if losses.get(rate) is None else number(losses[rate], 3) for rate in rates
             ]
+            best = [losses.get(rate) == least for rate in rates]
             rows.append(
                 [
                     kind,
-                    *(
-                        f"**{text}**" if losses.get(rate) == least else text
-                        for rate, text in zip(rates, cells, strict=True)
-                    ),
+                    *(Bold(text) if one else text for text, one in zip(cells, best, strict=True)),
                 ]
             )
-        grids.append(grid(rows))
+        grids.append(markdown(rows))
     more = (
         "The lowest loss is that of the smallest or largest rate, so that another one may be better"
     )
     return [*grids, f"{more}: {', '.join(edges)}."] if edges else grids
 
 
-def grid(rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(one.replace('|', '/') for one in row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
-
-
-def cell(values: Sequence[Any], column: Column) -> str:
-    """mean ± spread, as many digits as the column has."""
-    if not values:
-        return MISSING
-    if not all(isinstance(value, int | float) for value in values):
-        return str(values[0])
-    text = number(statistics.fmean(values), column.digits)
-    return f"{text} ± {number(spread(values), column.digits)}" if len(values) > 1 else text
-
-
-def number(value: Any, digits: int | None = None) -> str:
-    if not isinstance(value, int | float):
-        return MISSING if value is None else str(value)
-    if digits is not None:
-        return f"{value:,.{digits}f}"
-    return (
-        f"{value:,.0f}"
-        if 1000 <= abs(value) < 1e9 and float(value).is_integer()
-        else f"{value:.4g}"
-        if value < 1e4
-        else f"{value:.2e}"
-    )
-
-
-def pictures(made: Made) -> dict[str, Any]:
+def pictures(made: StudyTable) -> dict[str, Any]:
     """A dot for each seed of each row, and each row against the paper's number."""
     from ..views.figures import dots, scatter
 
     found: dict[str, Any] = {}
-    by_key = {one.key: one for one in made.columns}
+    by_key = {one.key: one for one in made.study.columns}
     for column in (by_key[key] for key in made.study.drawn if key in by_key):
-        series = {row: values for row in made.results if (values := made.values(row, column))}
+        series = {row: values for row in made.rows if (values := made.values(row, column.key))}
+        if not series:
+            continue
         found[f"{column.key}.png"] = dots(
             series, column.title, f"{made.study.name}: {column.title}"
         )
         theirs = {row: made.study.in_paper(row).get(column.paper) for row in series}
         points = {
-            row: (float(value), float(made.mean(row, column) or 0.0))
+            row: (float(value), statistics.fmean(made.numbers(row, column.key) or [0.0]))
             for row, value in theirs.items()
             if value is not None
         }
@@ -325,43 +314,3 @@ def pictures(made: Made) -> dict[str, Any]:
                 f"{made.study.name}: {column.title}, here and in the paper",
             )
     return {**found, **made.study.pictures(made)}
-
-
-def record(made: Made, name: str, seeds: int) -> None:
-    """The table as a result file: every value under ROW.COLUMN, one per seed, the paper's under `peers`, and the rank correlations."""
-    tried = [(f"{one['row']}.{one['stage']}", one["values"]["final_loss"]) for one in made.sweeps]
-    rates = {name: [loss] for name, loss in tried if loss is not None}
-    numbers = {
-        f"{row}.{one.key}": values
-        for row in made.results
-        for one in made.columns
-        if (values := made.values(row, one))
-    }
-    agreements = {
-        f"rank_correlation{name}.{key}": value
-        for key, found in made.correlations().items()
-        for name, value in (("", found.correlation), ("_low", found.low), ("_high", found.high))
-    }
-    paper = {
-        f"{row}.{key}": value
-        for row in made.results
-        for key, value in made.study.in_paper(row).items()
-    }
-    failed = "".join(
-        f" Failed: {label}: {why.partition(';')[0][:200]}." for label, why in made.failed.items()
-    )
-    below = made.below_control()
-    control = f" {above_control(below)}" if below else ""
-    notes = f"{made.study.honest}{control} Data: {made.study.about_data}.{failed}"
-    peers = {"paper": {**paper, "published": made.study.paper}} if paper else {}
-    described = f"table {made.study.name}, scale {made.study.scale}"
-    about = common_environment([one for found in made.results.values() for one in found])
-    write_result(
-        name,
-        {**agreements, **numbers, **rates},
-        described,
-        list(range(seeds)),
-        peers,
-        notes,
-        about=about,
-    )

@@ -19,7 +19,7 @@ from ..decoding.session import MIN_GROWTH, engine_of, read_memory
 from ..decoding.weight_layouts import layout_for
 
 # positions of a cache, or columns of a memory, that is given back once nobody is here
-LARGE = 8 * MIN_GROWTH
+MAX_IDLE_POSITIONS = 8 * MIN_GROWTH
 
 
 @dataclass(eq=False)
@@ -115,11 +115,9 @@ class Flow:
 
     def read(self, new: Sequence[Output]) -> None:
         """The memory of new sentences, behind that of those which are here."""
-        sizes, first, last = (
-            [len(one.source) for one in new],
-            len(self.outputs),
-            len(self.outputs) + len(new),
-        )
+        sizes = [len(one.source) for one in new]
+        first = len(self.outputs)
+        last = len(self.outputs) + len(new)
         source = [[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new]
         device = self.like.device
         given = torch.tensor(source, device=device)
@@ -178,11 +176,9 @@ class Flow:
         ):
             one.read.append(token)
         positions = [one.position for one in self.outputs for _ in range(self.width)]
-        self.now, self.end, self.level = (
-            positions[0],
-            max(positions) + 1,
-            min(positions) == max(positions),
-        )
+        self.now = positions[0]
+        self.end = max(positions) + 1
+        self.level = min(positions) == max(positions)
         if self.end > self.cache.shape[2]:
             self.cache = F.pad(
                 self.cache, (0, 0, 0, 0, 0, 0, 0, max(MIN_GROWTH, self.cache.shape[2] // 2))
@@ -190,10 +186,8 @@ class Flow:
         self.engine.prepare(self.cache.shape[2])
         if not self.level:
             device = self.tokens.device
-            self.where, self.rows = (
-                torch.tensor(positions, device=device),
-                torch.arange(len(positions), device=device),
-            )
+            self.where = torch.tensor(positions, device=device)
+            self.rows = torch.arange(len(positions), device=device)
             # R T, above 0 what comes later
             self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(1)
             hidden = torch.zeros_like(self.distance, dtype=self.cache.dtype)
@@ -251,7 +245,7 @@ class Flow:
         self.tokens = self.tokens[self.rows_of(every)]
         if not staying:
             self.memory = None
-            if max(self.cache.shape[2], self.mask.shape[3]) > LARGE:
+            if max(self.cache.shape[2], self.mask.shape[3]) > MAX_IDLE_POSITIONS:
                 self.forget()
             return
         if empty:

@@ -19,9 +19,12 @@ from .schema import Refused
 from .service_settings import Limits
 
 log = logging.getLogger("saccade.serving")
-PATIENCE, FEW = 0.008, 4  # seconds; less than one for so many who are there waits for others
+ENTRY_SECONDS, MIN_ENTRY_SHARE = (
+    0.008,
+    4,
+)  # seconds; less than one for so many who are there waits for others
 # answers whose speed counts; seconds that a text may wait where many do
-SOME, LONGEST_WAIT = (32, 3.0)
+SPEED_ANSWERS, MAX_WAIT_SECONDS = (32, 3.0)
 ENDED = object()  # behind the last piece of a stream
 
 
@@ -109,7 +112,7 @@ class Worker(threading.Thread):
         self.inbox: deque[Job] = deque()
         self.outbox = Outbox()
         self.active: set[Job] = set()  # those that somebody waits for
-        self.answered: deque[float] = deque(maxlen=SOME)  # when the last ones left
+        self.answered: deque[float] = deque(maxlen=SPEED_ANSWERS)  # when the last ones left
         self.ended = False
         self.waiting: dict[Flow, deque[Job]] = {}
         self.flowing: dict[Output, Job] = {}
@@ -119,11 +122,9 @@ class Worker(threading.Thread):
     def check_room(self, more: int = 1) -> None:
         """Refuses what has no space, or would wait for longer than a few seconds at the speed of the last answers."""
         busy, times = len(self.active), self.answered
-        late = (
-            busy >= self.limits.together
-            and len(times) == SOME
-            and busy * (times[-1] - times[0]) > SOME * LONGEST_WAIT
-        )
+        late = False
+        if busy >= self.limits.together and len(times) == SPEED_ANSWERS:
+            late = busy * (times[-1] - times[0]) / SPEED_ANSWERS > MAX_WAIT_SECONDS
         if late or busy + more > self.limits.queue:
             raise Refused(
                 429,
@@ -158,14 +159,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         while True:
             with self.changed:
-                while not (
-                    self.inbox
-                    or self.ended
-                    or self.waiting
-                    or self.flowing
-                    or self.grouped
-                    or self.speaking
-                ):
+                while not (self.inbox or self.ended or self.has_work()):
                     self.changed.wait()
                 if self.ended:
                     return
@@ -173,6 +167,9 @@ class Worker(threading.Thread):
             for job in new:
                 self.sort(job)
             self.advance()
+
+    def has_work(self) -> bool:
+        return any((self.waiting, self.flowing, self.grouped, self.speaking))
 
     def sort(self, job: Job) -> None:
         if job.flow is not None:
@@ -197,11 +194,12 @@ class Worker(threading.Thread):
 
     def enter(self, flow: Flow) -> None:
         """As many as there is space for; beside many others, some wait for a few milliseconds to be read together."""
-        queue, space = (
-            self.waiting[flow],
-            max(self.limits.together // flow.width, 1) - len(flow.outputs),
-        )
-        if len(queue) * FEW < len(flow.outputs) and time.monotonic() - queue[0].came < PATIENCE:
+        queue = self.waiting[flow]
+        space = max(self.limits.together // flow.width, 1) - len(flow.outputs)
+        if (
+            len(queue) * MIN_ENTRY_SHARE < len(flow.outputs)
+            and time.monotonic() - queue[0].came < ENTRY_SECONDS
+        ):
             return
         some = [queue.popleft() for _ in range(min(space, len(queue)))]
         some = [job for job in some if not job.cancelled]

@@ -11,7 +11,6 @@ from ..config import recipes
 from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..files import write_atomically
-from ..results import environment
 from ..training.cost import duration
 from ..training.logs import format_metric, read_rows
 from ..training.work import Work
@@ -19,6 +18,7 @@ from ..views.document import Document
 from ..views.html_page import Section, report_page
 from .build import load
 from .model_folder import read_config
+from .provenance import environment
 from .recipe_data import spread
 from .system import System
 

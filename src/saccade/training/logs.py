@@ -148,5 +148,9 @@ def format_metric(metric: str, value: object) -> str:
     """Formats a metric: accuracy 75.5, loss 2.345, BLEU 41.2; counts in full."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
-    name = metric.removeprefix("dev_").removeprefix("sliding_")
-    return f"{value:,.{DIGITS.get(name, 1)}f}"
+    return f"{value:,.{digits_of(metric)}f}"
+
+
+def digits_of(metric: str) -> int:
+    """The digits behind the point that people write."""
+    return DIGITS.get(metric.removeprefix("dev_").removeprefix("sliding_"), 1)

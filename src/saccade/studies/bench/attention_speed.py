@@ -123,96 +123,58 @@ class Rows(list[Setting]):
     def add(
         self,
         name: str,
-        mechanism: Mechanism,
-        mask: masks.Mask,
-        peers: Mapping[str, Any],
-        pairs: float,
+        mechanism: Mechanism | None = None,
+        mask: masks.Mask | None = None,
+        peers: Mapping[str, Any] | None = None,
+        pairs: float = 0.0,
         **more: Any,
     ) -> None:
-        mechanism = mechanism.to(self.device, self.dtype)
-        self.append(
-            Setting(name, mechanism, mask, more.pop("size", self.size), peers, pairs, **more)
-        )
+        """A row; by default all pairs of queries and keys, without a mask, at the table's size."""
+        made = (mechanism or Mechanism()).to(self.device, self.dtype)
+        size = more.pop("size", self.size)
+        seen = pairs or self.all
+        mask = masks.full() if mask is None else mask
+        self.append(Setting(name, made, mask, size, peers or {}, seen, **more))
 
     def add_plain(self) -> None:
-        peer = {"SDPA": sdpa(is_causal=True)}
+        causal: dict[str, Any] = {"mask": masks.causal(), "peers": {"SDPA": sdpa(is_causal=True)}}
         if self.scale == "full":
-            self.add(
-                "causal, 16 × 1,024",
-                Mechanism(),
-                masks.causal(),
-                peer,
-                1024**2 / 2,
-                size=(16, 16, 1024, 64),
-            )
-            self.add(
-                "causal, width 128",
-                Mechanism(),
-                masks.causal(),
-                peer,
-                self.half,
-                size=(4, 16, 4096, 128),
-            )
-        self.add("causal", Mechanism(), masks.causal(), peer, self.half)
+            long, wide = (16, 16, 1024, 64), (4, 16, 4096, 128)
+            self.add("causal, 16 × 1,024", **causal, pairs=1024**2 / 2, size=long)
+            self.add("causal, width 128", **causal, pairs=self.half, size=wide)
+        self.add("causal", **causal, pairs=self.half)
         score = scores.Additive(self.width, self.width, self.width).to(self.device, self.dtype)
-        size = (self.batch, 1, self.length, self.width)
-        self.add(
-            "additive",
-            Mechanism(score),
-            masks.full(),
-            {"formula": formula(score)},
-            self.all,
-            tanhs=self.width,
-            size=size,
-        )
+        size, peers = (self.batch, 1, self.length, self.width), {"formula": formula(score)}
+        self.add("additive", Mechanism(score), peers=peers, tanhs=self.width, size=size)
         cosine = lambda q, k, v: sdpa()(F.normalize(q, dim=-1) * 10, F.normalize(k, dim=-1), v)
-        self.add(
-            "cosine", Mechanism(scores.Cosine(self.heads)), masks.full(), {"SDPA": cosine}, self.all
-        )
+        self.add("cosine", Mechanism(scores.Cosine(self.heads)), peers={"SDPA": cosine})
         if "soft-capped" in scores.table.names():
-            peers = flex(self.length, lambda s, b, h, i, j: CAP * torch.tanh(s / CAP))
+            by_pairs = flex(self.length, lambda s, b, h, i, j: CAP * torch.tanh(s / CAP))
             score_of: Any = scores.table["soft-capped"]
-            self.add("soft-capped", Mechanism(score_of(cap=CAP)), masks.full(), peers, self.all)
+            self.add("soft-capped", Mechanism(score_of(cap=CAP)), peers=by_pairs)
 
     def add_positions(self) -> None:
-        self.add("Shaw", Mechanism(position=positions.Shaw(self.width)), masks.full(), {}, self.all)
+        self.add("Shaw", Mechanism(position=positions.Shaw(self.width)))
         table = positions.T5Buckets(self.heads).to(self.device, self.dtype)
         line = positions.Positions.line(self.length, self.length, self.device)
         biased = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, table.bias(q, line, 1.0))
         by_pairs = flex(self.length, lambda s, b, h, i, j: s + table.bias_at(h, i, j))
-        self.add(
-            "T5",
-            Mechanism(position=table),
-            masks.full(),
-            {"SDPA and a bias": biased, **by_pairs},
-            self.all,
-        )
-        slopes, at = (
-            positions.Alibi(self.heads).to(self.device).slopes,
-            torch.arange(self.length, device=self.device),
-        )
+        self.add("T5", Mechanism(position=table), peers={"SDPA and a bias": biased, **by_pairs})
+        slopes = positions.Alibi(self.heads).to(self.device).slopes
+        at = torch.arange(self.length, device=self.device)
         far = (at[:, None] - at).float()
-        bias = torch.where(far >= 0, -slopes[:, None, None] * far, float("-inf")).to(self.dtype)[
-            None
-        ]
+        bias = torch.where(far >= 0, -slopes[:, None, None] * far, float("-inf"))
         sloping = flex(
             self.length, lambda s, b, h, i, j: s - slopes[h] * (i - j), lambda b, h, i, j: i >= j
         )
-        peers = {"SDPA and a bias": sdpa(attn_mask=bias), **sloping}
-        self.add(
-            "ALiBi, causal",
-            Mechanism(position=positions.Alibi(self.heads)),
-            masks.causal(),
-            peers,
-            self.half,
-        )
+        peers = {"SDPA and a bias": sdpa(attn_mask=bias.to(self.dtype)[None]), **sloping}
+        alibi = Mechanism(position=positions.Alibi(self.heads))
+        self.add("ALiBi, causal", alibi, masks.causal(), peers, self.half)
 
     def add_normalizers(self) -> None:
         for name in ("sparsemax", "entmax-1.5", "sigmoid", "relu"):
             peers = {"SDPA's softmax": sdpa()} if name in ("sigmoid", "relu") else {}
-            self.add(
-                name, Mechanism(normalize=normalizers.table[name]()), masks.full(), peers, self.all
-            )
+            self.add(name, Mechanism(normalize=normalizers.table[name]()), peers=peers)
 
     def add_masks(self) -> None:
         near, block = WINDOW[self.scale], BLOCK[self.scale]
@@ -220,13 +182,8 @@ class Rows(list[Setting]):
         for name, mask in ((f"window {near}", window), (f"Big Bird {block}", birds)):
             seen = mask.dense(1, 1, self.length, self.length).to(self.device)
             by_pairs = flex(self.length, mask_mod=lambda b, h, i, j, seen=seen[0, 0]: seen[i, j])
-            self.add(
-                name,
-                Mechanism(),
-                mask,
-                {"SDPA and a mask": sdpa(attn_mask=seen), **by_pairs},
-                float(seen.sum()),
-            )
+            peers = {"SDPA and a mask": sdpa(attn_mask=seen), **by_pairs}
+            self.add(name, mask=mask, peers=peers, pairs=float(seen.sum()))
 
     def add_kernels(self) -> None:
         for name, mask, how in (
@@ -234,7 +191,7 @@ class Rows(list[Setting]):
             ("linear, causal", masks.causal(), {"is_causal": True}),
         ):
             mechanism = Mechanism(scores.EluKernel(), normalizers.table["sum"]())
-            self.add(name, mechanism, mask, {"SDPA's softmax": sdpa(**how)}, self.all, linear=True)
+            self.add(name, mechanism, mask, {"SDPA's softmax": sdpa(**how)}, linear=True)
 
 
 def formula(score: scores.Additive) -> Callable[..., Tensor]:

@@ -21,26 +21,17 @@ from typing import Any
 from ...errors import SaccadeError
 
 SOURCE, TARGET, VOCAB = 24, 32, 8000
-CASES = {
-    "batch 1 greedy": (1, 1),
-    "batch 1 beam 5": (1, 5),
-    "batch 32 greedy": (32, 1),
-    "batch 32 beam 5": (32, 5),
-}
-GPU_CASES = {
-    "batch 1 greedy": (1, 1),
-    "batch 64 greedy": (64, 1),
-    "batch 64 beam 5": (64, 5),
-    "batch 512 greedy": (512, 1),
-}
-BASE: dict[str, Any] = {
-    "family": "transformer-base",
-    "dim": 512,
-    "hidden": 2048,
-    "depth": 6,
-    "heads": 8,
-    "dropout": 0.0,
-}
+# rows of a batch and width of the beam
+SIZES, GPU_SIZES = ((1, 1), (1, 5), (32, 1), (32, 5)), ((1, 1), (64, 1), (64, 5), (512, 1))
+CASES, GPU_CASES = (
+    {
+        f"batch {rows} {f'beam {beam}' if beam > 1 else 'greedy'}": (rows, beam)
+        for rows, beam in sizes
+    }
+    for sizes in (SIZES, GPU_SIZES)
+)
+WIDTHS = {"dim": 512, "hidden": 2048, "depth": 6, "heads": 8}
+BASE: dict[str, Any] = {"family": "transformer-base", **WIDTHS, "dropout": 0.0}
 # for a trial of the programs themselves
 SHORT: dict[str, Any] = {"depth": 1, "dim": 32, "hidden": 64, "heads": 4}
 SLOWER = 2.5  # a setting that takes so many times as long in a trial as the best one of its engine is not asked again
@@ -233,6 +224,7 @@ def process(
     name: str, kind: str, device: str, threads: int, more: dict[str, str], small: bool
 ) -> Iterator[Callable[..., Any]]:
     """A running engine, as a function of batch, beam and repeats."""
+    size = ["small"] if small else []
     words = [
         sys.executable,
         "-m",
@@ -241,7 +233,7 @@ def process(
         kind,
         device,
         str(threads),
-        *(["small"] if small else []),
+        *size,
     ]
     run = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

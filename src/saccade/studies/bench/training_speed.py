@@ -36,15 +36,8 @@ BASE = {"full": (16_000, 512, 2048, 6, 8, 512), "tiny": (500, 64, 128, 2, 2, 16)
 RECURRENT = {"full": (8000, 256, 512, 128), "tiny": (500, 32, 32, 16)}
 SIDE = {"full": 32, "tiny": 12}  # tokens on each side of a pair
 RECIPE = {"full": "multi30k-de-en", "tiny": "phrasebook-transformer"}
-SMALLER = {
-    "full": [],
-    "tiny": [
-        "data.options.train=300",
-        "training.tokens=512",
-        "model.dim=64",
-        "model.hidden=128",
-    ],
-}
+SMALL = "data.options.train=300 training.tokens=512 model.dim=64 model.hidden=128"
+SMALLER = {"full": [], "tiny": SMALL.split()}
 RATE = 1e-4
 
 
@@ -173,14 +166,14 @@ def gpt(scale: str) -> Case:
     vocab, dim, depth, heads, length, rows = GPT[scale]
     tokens = random_tokens(vocab, rows, length + 1)
     batch = Batch((tokens[:, :-1],), tokens[:, 1:].contiguous(), 0, rows * length, range(rows))
-    settings = {
+    settings: dict[str, Any] = {
         "dim": dim,
         "hidden": 4 * dim,
         "depth": depth,
         "heads": heads,
         "dropout": 0.0,
-        "feedforward": {"activation": "gelu"},
     }
+    settings |= {"feedforward": {"activation": "gelu"}}
     learned = {"name": "learned", "max_len": length}
     ours = lambda: Builder(
         {"family": "transformer-decoder", "position_embedding": learned, **settings}
@@ -242,14 +235,8 @@ def real(scale: str) -> Case | None:
     batches = [work.batch(plan) for plan in work.epoch(0)[: 100 if scale == "full" else 6]]
     model, vocab = system.recipe.model, len(system.task.target)
     ours = lambda: Builder(model).make(Seq2Seq, len(system.task.source), vocab)
-    sizes = (
-        max(vocab, len(system.task.source)),
-        model["dim"],
-        model["hidden"],
-        model["depth"],
-        model["heads"],
-        model["dropout"],
-    )
+    names = ("dim", "hidden", "depth", "heads", "dropout")
+    sizes = (max(vocab, len(system.task.source)), *(model[name] for name in names))
     kinds: dict[str, Any] = {
         "nn.Transformer": peers.TorchTranslator,
         "transformers": peers.HuggingFaceTranslator,

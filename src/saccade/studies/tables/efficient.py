@@ -25,8 +25,6 @@ CLAIMED = {
     "linear": (1, "1"),
     "performer": (1, "1"),
     "linformer": (1, "1"),
-}
-CLAIMED |= {
     "convolution": (1, "n/k"),
     "lstm": (1, "n"),
     "full-causal": (2, "1"),
@@ -111,21 +109,17 @@ class Efficient(Study):
             return []
         lengths = [2**n for n in range(9, LONGEST[self.scale].bit_length())]
         passes = [[length, self.model(row, length, **PASS_SIZES[self.scale])] for length in lengths]
-        live = {
-            "path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH],
-            "at_most": SECONDS[self.scale] * 8,
-        }
+        seconds = SECONDS[self.scale]
         settings = {
             "passes": passes,
             "texts": TEXTS[self.scale],
-            "seconds": SECONDS[self.scale],
+            "seconds": seconds,
             "fitted_from": FITTED_FROM[self.scale],
-            **live,
+            "path": [self.model(row, PATH, dim=16, hidden=16, heads=2, depth=1), PATH],
+            "at_most": seconds * 8,
+            "objective": objective_of(row),
         }
-        settings["objective"] = objective_of(row)
-        timed = Job(
-            row, "time", 0, measure, settings, self.out, alone=True, limit=30 * SECONDS[self.scale]
-        )
+        timed = Job(row, "time", 0, measure, settings, self.out, alone=True, limit=30 * seconds)
         return [
             timed,
             *(Job(row, "loss", seed, train, self.recipe(row), self.out) for seed in range(seeds)),

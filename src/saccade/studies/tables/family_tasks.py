@@ -11,49 +11,20 @@ from ...experiments.study import COSTS, Column, Job, Values, training
 from .lecture_claims import ABOUT, TO, WORDS, Claim
 
 IMAGES = {"image_encoder": {"family": "cnn", "dim": 16, "depths": [1, 1], "stem_stride": 2}}
+SIZE = {"dim": 64, "hidden": 128, "depth": 2, "heads": 4}
 ENCODERS: Mapping[str, Values] = {  # about as many parameters each
     "rnn": {"family": "rnn-encoder", "dim": 64, "hidden": 48, "depth": 1, "dropout": 0.1},
-    "transformer": {
-        "family": "transformer-encoder",
-        "dim": 64,
-        "hidden": 128,
-        "depth": 2,
-        "heads": 4,
-    },
+    "transformer": {"family": "transformer-encoder", **SIZE},
 }
 SEQ2SEQ: Mapping[str, Values] = {
     "rnn": {"family": "bahdanau", "dim": 64, "hidden": 64, "dropout": 0.0},
-    "transformer": {
-        "family": "transformer",
-        "dim": 64,
-        "hidden": 128,
-        "depth": 2,
-        "heads": 4,
-        "dropout": 0.0,
-    },
+    "transformer": {"family": "transformer", **SIZE, "dropout": 0.0},
 }
-UNDROPPED = dict.fromkeys(
-    (
-        "dropout",
-        "embedding_dropout",
-        "input_dropout",
-        "layer_dropout",
-        "weight_dropout",
-        "size_penalty",
-        "change_penalty",
-    ),
-    0.0,
-)
+DROPPED = ("dropout", "embedding_dropout", "input_dropout", "layer_dropout", "weight_dropout")
+UNDROPPED = dict.fromkeys((*DROPPED, "size_penalty", "change_penalty"), 0.0)
 WRITERS: Mapping[str, Values] = {
     "rnn": {"family": "rnn-decoder", "dim": 64, "hidden": 64, "depth": 2, **UNDROPPED},
-    "transformer": {
-        "family": "transformer-decoder",
-        "dim": 64,
-        "hidden": 128,
-        "depth": 2,
-        "heads": 4,
-        "dropout": 0.0,
-    },
+    "transformer": {"family": "transformer-decoder", **SIZE, "dropout": 0.0},
 }
 # task → the recipe's task, the corpus, the models of both families, the metric, tokens per update
 TASKS: Mapping[str, tuple[str, str, Mapping[str, Values], str, int]] = {
@@ -206,17 +177,12 @@ class Entailment(Claim):
         if row == "masked":
             return [self.pretraining(seed) for seed in range(seeds)]
         name, _, size = row.rpartition("-")
+        updates = self.updates[self.scale][1]
         labeled: Values = {
             "task": "classification",
             "data": self.texts((self.few if size == "few" else self.many)[self.scale]),
             "model": ENCODERS["rnn" if name == "rnn" else "transformer"],
-            "training": training(
-                self.scale,
-                self.updates[self.scale][1],
-                TOKENS,
-                learning_rate=RATE,
-                watch="accuracy",
-            ),
+            "training": training(self.scale, updates, TOKENS, learning_rate=RATE, watch="accuracy"),
         }
         found = list[Job]()
         for seed in range(seeds):

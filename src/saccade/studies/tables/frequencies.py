@@ -49,14 +49,8 @@ class Frequencies(nn.Module):
 
 def control(recipe: Values, out: Path, row: str = CONTROL, stage: str = "loss") -> Job:
     """The control of rows that are trained by this recipe."""
-    return Job(
-        row,
-        stage,
-        0,
-        measure_frequencies,
-        {"data": recipe["data"], "counted": recipe, "at_most": 30},
-        out,
-    )
+    settings = {"data": recipe["data"], "counted": recipe, "at_most": 30}
+    return Job(row, stage, 0, measure_frequencies, settings, out)
 
 
 def measure_frequencies(job: Job, context: Context) -> Values:

@@ -16,16 +16,10 @@ SENTENCES = {"train": 4000, "dev": 100, "test": 150}  # of the phrasebook at sca
 TO = "de"  # a grammar with few words and the verb at the end: what attention is for shows within minutes
 WORDS = {"kind": "words", "split": "punctuation", "lowercase": True}
 ABOUT = "generated sets that come with saccade, as at every table of a claim: "
+WIDTHS = {"dim": 64, "hidden": 256, "depth": 2, "heads": 4}
 TRANSFORMER: Mapping[str, Values] = {
     "tiny": {"family": "transformer", "dim": 32, "hidden": 64, "depth": 1, "heads": 2},
-    "small": {
-        "family": "transformer",
-        "dim": 64,
-        "hidden": 256,
-        "depth": 2,
-        "heads": 4,
-        "dropout": 0.0,
-    },
+    "small": {"family": "transformer", **WIDTHS, "dropout": 0.0},
 }
 RECURRENT: Mapping[str, Values] = {
     "tiny": {"dim": 32, "hidden": 32},

@@ -102,16 +102,8 @@ class Modifications(Study):
         return [job for seed in range(count) for job in self.stages(row, seed)]
 
     def closing(self, jobs: Sequence[Job]) -> list[Job]:
-        return [
-            control(
-                {
-                    **self.recipe("loss"),
-                    "model": self.model(BASELINE),
-                    "training": self.training("loss"),
-                },
-                self.out,
-            )
-        ]
+        how = {"model": self.model(BASELINE), "training": self.training("loss")}
+        return [control({**self.recipe("loss"), **how}, self.out)]
 
     def stages(self, row: str, seed: int) -> list[Job]:
         def job(stage: str) -> Job:
@@ -138,21 +130,16 @@ class Modifications(Study):
 
     def sweep(self, kind: str, stage: str) -> tuple[Job, ...]:
         """Short trainings that try learning rates, of the first row of a kind."""
-        row, updates = (
-            next(row for row in modifications.names() if kind_of(row) == kind),
-            UPDATES[self.scale][stage] // SHORT,
-        )
+        row = next(row for row in modifications.names() if kind_of(row) == kind)
+        updates = UPDATES[self.scale][stage] // SHORT
         settings = {**self.recipe(stage), "model": self.model(row)}
-        return tuple(
-            Job(
-                kind,
-                f"{stage}{SWEEP}{rate:g}",
-                0,
-                try_rate,
-                {**settings, "training": self.training(stage, updates, learning_rate=rate)},
-                self.out,
-            )
+        tried = {
+            rate: {**settings, "training": self.training(stage, updates, learning_rate=rate)}
             for rate in RATES[self.scale]
+        }
+        return tuple(
+            Job(kind, f"{stage}{SWEEP}{rate:g}", 0, try_rate, of, self.out)
+            for rate, of in tried.items()
         )
 
     def model(self, row: str, **changed: Any) -> Values:
@@ -160,13 +147,8 @@ class Modifications(Study):
 
     def training(self, stage: str, updates: int = 0, **how: Any) -> Values:
         smoothing = {"smoothing": 0.1} if stage == "bleu" else {}
-        return training(
-            self.scale,
-            updates or UPDATES[self.scale][stage],
-            TOKENS[self.scale],
-            **smoothing,
-            **how,
-        )
+        updates = updates or UPDATES[self.scale][stage]
+        return training(self.scale, updates, TOKENS[self.scale], **smoothing, **how)
 
     def recipe(self, stage: str) -> Values:
         """What the models of a stage read and learn."""

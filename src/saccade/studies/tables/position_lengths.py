@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -61,11 +62,8 @@ class Positions(Study):
             "model": model,
             "training": training(self.scale, updates, 1024 if self.scale == "tiny" else 8192),
         }
-        asked = {
-            "settings": {**SIZES[self.scale], **self.settings()[row]},
-            "length": length,
-            "updates": updates,
-        }
+        settings = {**SIZES[self.scale], **self.settings()[row]}
+        asked = {"settings": settings, "length": length, "updates": updates}
         return [
             job
             for seed in range(seeds)
@@ -89,11 +87,15 @@ class Positions(Study):
         ):
             series: dict[str, list[tuple[float, float]]] = {}
             for row in table.results:
-                means = {
-                    factor: table.mean(row, Column(key, "", stage=stage))
+                measured = {
+                    factor: table.measured(row, Column(key, "", stage=stage))
                     for factor, key in keys.items()
                 }
-                points = [(factor, mean) for factor, mean in means.items() if mean is not None]
+                points = [
+                    (factor, statistics.fmean(values))
+                    for factor, values in measured.items()
+                    if values
+                ]
                 series |= {row: points} if points else {}
             if series:
                 about = "Positions beyond the lengths of the training"

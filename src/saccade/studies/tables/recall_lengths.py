@@ -25,14 +25,8 @@ FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)  # tested length / L
 SYMBOLS, BACK, LEAST = 16, 5, 16  # random tokens, how far back they are asked for, and the least L
 BATCH, TEXTS, RATE = 32, 64, 2e-3  # texts per update, tested texts, learning rate
 IGNORED = -100
-SIZES = {
-    "family": "transformer-decoder",
-    "dim": 128,
-    "hidden": 512,
-    "depth": 3,
-    "heads": 4,
-    "dropout": 0.0,
-}
+WIDTHS = {"dim": 128, "hidden": 512, "depth": 3, "heads": 4, "dropout": 0.0}
+SIZES = {"family": "transformer-decoder", **WIDTHS}
 Settings = Mapping[str, Any]
 
 

@@ -66,17 +66,10 @@ class Shuffle(Claim):
         found = list[Job]()
         for seed in range(seeds):
             first = Job(row, "train", seed, train, self.translator(self.model(row)), self.out)
+            asked = {"texts": TEXTS[self.scale]}
             found += [
                 first,
-                Job(
-                    row,
-                    "shuffle",
-                    seed,
-                    compare_shuffled,
-                    {"texts": TEXTS[self.scale]},
-                    self.out,
-                    (first,),
-                ),
+                Job(row, "shuffle", seed, compare_shuffled, asked, self.out, (first,)),
             ]
         return found
 

@@ -3,7 +3,7 @@ in its paper, into two languages, with PosUnk, the refinement by reward, and the
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -11,9 +11,17 @@ from typing import Any
 import torch
 
 from ... import api
-from ...config import index
 from ...experiments.runner import Context, recipe_of, train
-from ...experiments.study import COSTS, Column, Job, Study, Values, load_yaml, training
+from ...experiments.study import (
+    COSTS,
+    Column,
+    Job,
+    Study,
+    Values,
+    load_yaml,
+    training,
+    why_generated,
+)
 from ...models.builder import Builder, NoInit
 from ...models.protocols import Seq2Seq
 from .lecture_claims import SENTENCES, WORDS
@@ -55,36 +63,25 @@ TINY: Mapping[str, Values] = {
     "transformer-big": {"dim": 128, "hidden": 512, "heads": 8, "shared": False},
     "bytenet": {"dim": 128, "depth": 5},
 }
-# learning rate, updates of warm-up, updates. Of the Transformers with norms after each part the rate is the paper's (width · warm-up)^−½.
-TRAINING: Mapping[str, Mapping[str, tuple[float, int, int]]] = {
-    "tiny": {
-        "fixed-first": (0.004, 25, 600),
-        "fixed-context": (0.008, 25, 2000),
-        "bahdanau": (0.008, 25, 250),
-        "luong": (0.008, 25, 250),
-        "gnmt": (0.016, 50, 2000),
-        "deep-att": (0.012, 50, 2000),
-        "moe-lstm": (0.012, 50, 700),
-        "transformer": (0.004, 25, 250),
-        "transformer-base": (0.003, 60, 1000),
-        "transformer-big": (0.002, 60, 250),
-        "convs2s": (0.004, 25, 250),
-        "bytenet": (0.008, 25, 2000),
-    },
-    "small": {
-        "fixed-first": (0.001, 200, 2500),
-        "fixed-context": (0.001, 200, 2500),
-        "bahdanau": (0.001, 200, 2500),
-        "luong": (0.001, 200, 2500),
-        "gnmt": (0.001, 400, 2500),
-        "deep-att": (0.0007, 400, 2500),
-        "moe-lstm": (0.001, 400, 2000),
-        "transformer": (0.002, 500, 6000),
-        "transformer-base": (0.0016, 1500, 6000),
-        "transformer-big": (0.0011, 1500, 6000),
-        "convs2s": (0.002, 200, 4000),
-        "bytenet": (0.002, 200, 4000),
-    },
+# learning rate, updates of warm-up, updates, at scale tiny and at scale small. Of the Transformers with norms after each part the rate is
+# the paper's (width · warm-up)^−½.
+RATES = {
+    "fixed-first": ((0.004, 25, 600), (0.001, 200, 2500)),
+    "fixed-context": ((0.008, 25, 2000), (0.001, 200, 2500)),
+    "bahdanau": ((0.008, 25, 250), (0.001, 200, 2500)),
+    "luong": ((0.008, 25, 250), (0.001, 200, 2500)),
+    "gnmt": ((0.016, 50, 2000), (0.001, 400, 2500)),
+    "deep-att": ((0.012, 50, 2000), (0.0007, 400, 2500)),
+    "moe-lstm": ((0.012, 50, 700), (0.001, 400, 2000)),
+    "transformer": ((0.004, 25, 250), (0.002, 500, 6000)),
+    "transformer-base": ((0.003, 60, 1000), (0.0016, 1500, 6000)),
+    "transformer-big": ((0.002, 60, 250), (0.0011, 1500, 6000)),
+    "convs2s": ((0.004, 25, 250), (0.002, 200, 4000)),
+    "bytenet": ((0.008, 25, 2000), (0.002, 200, 4000)),
+}
+TRAINING = {
+    scale: {row: rates[at] for row, rates in RATES.items()}
+    for at, scale in enumerate(("tiny", "small"))
 }
 TOKENS = {"tiny": 700, "small": 8192}
 REFINED = {"tiny": (0.001, 10, 40), "small": (0.0002, 20, 300)}
@@ -122,6 +119,16 @@ def ensemble_of(way: str) -> str:
     return f"{way}-ensemble"
 
 
+def by_way(
+    key: str, title: str, value: str, paper: bool = False, ensemble: bool = False
+) -> Iterator[Column]:
+    """A column for each pair of languages."""
+    for way in WAYS:
+        name, stage = f"{key}_{way.replace('-', '_')}", ensemble_of(way) if ensemble else way
+        heading = title.format(way.replace("-", "→"))
+        yield Column(name, heading, 1, name if paper else "", stage, value)
+
+
 class Translation(Study):
     """BLEU and operations of every family that translates, into German and French, alone and as ensembles."""
 
@@ -135,44 +142,11 @@ class Translation(Study):
         replace(COSTS[2], paper="operations"),
         *COSTS[3:],
         Column("final_loss", "dev loss en→de", 3),
-        Column("bleu_en_de", "BLEU en→de", 1, "bleu_en_de", "en-de", "bleu"),
-        Column("bleu_en_fr", "BLEU en→fr", 1, "bleu_en_fr", "en-fr", "bleu"),
-        Column("gleu_en_de", "GLEU en→de", 1, "", "en-de", "gleu"),
-        Column("gleu_en_fr", "GLEU en→fr", 1, "", "en-fr", "gleu"),
-        Column("plain_bleu_en_de", "BLEU en→de without PosUnk", 1, "", "en-de", "plain_bleu"),
-        Column("plain_bleu_en_fr", "BLEU en→fr without PosUnk", 1, "", "en-fr", "plain_bleu"),
-        Column(
-            "alone_en_de",
-            "BLEU en→de, mean of an ensemble's models",
-            1,
-            "",
-            ensemble_of("en-de"),
-            "bleu_alone",
-        ),
-        Column(
-            "together_en_de",
-            "BLEU en→de, ensemble",
-            1,
-            "together_en_de",
-            ensemble_of("en-de"),
-            "bleu",
-        ),
-        Column(
-            "alone_en_fr",
-            "BLEU en→fr, mean of an ensemble's models",
-            1,
-            "",
-            ensemble_of("en-fr"),
-            "bleu_alone",
-        ),
-        Column(
-            "together_en_fr",
-            "BLEU en→fr, ensemble",
-            1,
-            "together_en_fr",
-            ensemble_of("en-fr"),
-            "bleu",
-        ),
+        *by_way("bleu", "BLEU {}", "bleu", paper=True),
+        *by_way("gleu", "GLEU {}", "gleu"),
+        *by_way("plain_bleu", "BLEU {} without PosUnk", "plain_bleu"),
+        *by_way("alone", "BLEU {}, mean of an ensemble's models", "bleu_alone", ensemble=True),
+        *by_way("together", "BLEU {}, ensemble", "bleu", paper=True, ensemble=True),
     )
     paper_columns = {  # noqa: RUF012
         "bleu_en_de": "paper: BLEU en–de",
@@ -195,22 +169,9 @@ class Translation(Study):
     @cached_property
     def found(self) -> tuple[dict[str, Values], str]:
         read = {way: load_yaml(f"multi30k-{way}")["data"] for way in WAYS}
-        missing = sorted(
-            {
-                need
-                for data in read.values()
-                for need in index.needs({"data": data})
-                if need != "nothing"
-            }
-        )
-        if self.scale != "tiny" and not missing:
+        if not (why := why_generated(self.scale, read)):
             return read, "Multi30k"
         pairs = {split: f"phrasebook:{split}" for split in SENTENCES}
-        why = (
-            "as at every table of scale tiny"
-            if self.scale == "tiny"
-            else f"since the real ones are missing ({', '.join(missing)})"
-        )
         made = {
             way: {**pairs, "options": {**SENTENCES, "to": way.partition("-")[2]}} for way in WAYS
         }
@@ -241,15 +202,8 @@ class Translation(Study):
                 if not isinstance(value, int) or isinstance(value, bool)
             }
             depth = {"depth": 2} if "depth" in PAPERS[row] else {}
-            return {
-                "family": row,
-                **known,
-                "dim": 64,
-                "hidden": 64,
-                **depth,
-                "dropout": 0.0,
-                **TINY.get(row, {}),
-            }
+            sizes = {"dim": 64, "hidden": 64, **depth, "dropout": 0.0, **TINY.get(row, {})}
+            return {"family": row, **known, **sizes}
         halved = {name: half(name, value) for name, value in PAPERS[row].items()}
         return {"family": row, **halved, "dropout": 0.3, **(EXPERTS if row == "moe-lstm" else {})}
 
@@ -278,17 +232,10 @@ class Translation(Study):
         started = self.jobs(of, seeds) if row == REWARD else []
         before = {(job.stage, job.seed): (job,) for job in started}
         return [
-            Job(
-                row,
-                way,
-                seed,
-                train_and_copy,
-                {"data": self.data[way], **settings},
-                self.out,
-                before.get((way, seed), ()),
-            )
+            Job(row, way, seed, train_and_copy, {"data": self.data[way], **settings}, self.out, of)
             for way in self.ways
             for seed in range(seeds)
+            for of in (before.get((way, seed), ()),)
         ]
 
     def plan(self, only: Sequence[str], seeds: int) -> list[Job]:
