@@ -80,7 +80,7 @@ def decode(
     >>> from saccade.models import Seq2Seq
     >>> from saccade.models.builder import Builder
     >>> model = Builder({"family": "luong", "dim": 4, "hidden": 4}).make(Seq2Seq, 9, 9).eval()
-    >>> found = decode(model, torch.tensor([[3, 4, 2]]), torch.tensor([3]), Beam(1, 2, 2), [5])
+    >>> found = decode(model, torch.tensor([[3, 4, 2]]), torch.tensor([3]), Beam(1, 2, width=2), [5])
     >>> len(found), len(found[0]) <= 2
     (1, True)
     """

@@ -39,7 +39,8 @@ def why_plain(model: nn.Module) -> str | None:
     >>> from saccade.models import CausalLM
     >>> from saccade.decoding import why_plain
     >>> sizes = {"dim": 8, "hidden": 16, "depth": 1, "heads": 2}
-    >>> why_plain(Builder({"family": "transformer-decoder", **sizes}).make(CausalLM, 11)) is None
+    >>> model = Builder({"family": "transformer-decoder", **sizes}).make(CausalLM, 11)
+    >>> why_plain(model.eval()) is None
     True
     """
     own = (ReadingDecoder, LanguageModel)
