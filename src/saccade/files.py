@@ -17,21 +17,21 @@ from .errors import SaccadeError
 
 WINDOWS = os.name == "nt"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-BLOCK = 4096  # bytes: what a new folder takes at least
+MIN_FOLDER_BYTES = 4096  # bytes: what a new folder takes at least
 
 
 @contextmanager
 def report_disk(
     target: Path,
     clean: Callable[[], object] = lambda: None,
-    needed: Callable[[], int] = lambda: BLOCK,
+    needed: Callable[[], int] = lambda: MIN_FOLDER_BYTES,
 ) -> Iterator[None]:
     """Within the `with`, an error of the disk becomes a sentence about the target, after `clean`; `needed` gives the bytes that did
     not fit on a full disk."""
     try:
         yield
     except OSError as error:
-        size = BLOCK
+        size = MIN_FOLDER_BYTES
         with suppress(OSError):
             size = needed()
             clean()
@@ -88,23 +88,27 @@ def sync(path: Path) -> None:
 
 def weight(folder: Path) -> int:
     """The bytes of a folder's files."""
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else BLOCK
+    return (
+        sum(path.stat().st_size for path in folder.iterdir())
+        if folder.is_dir()
+        else MIN_FOLDER_BYTES
+    )
 
 
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
 LOCK = ".lock"
-MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
+MARK = ".saccade-temporary"  # marks a folder that is being written or replaced and may be removed
 # what `write_atomically` writes first, with the number of its process
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")
-MOST_LISTED = 2**20  # bytes of a manifest
+MAX_MANIFEST_BYTES = 2**20  # bytes of a manifest
 HINT = "give the path of a folder written by `saccade train`"
 Writer = Callable[[Path], object]
 T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content under that name, or what was there before."""
+    """Write a file completely, or leave the old one."""
     # a file's name has at most 255 bytes
     temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")
     with report_disk(path, temporary.unlink, lambda: len(content)):
@@ -237,7 +241,7 @@ def clear(folder: Path) -> None:
 
 
 def make_room(target: Path) -> None:
-    """Clears what a killed process left beside the target; anything else there is somebody's, and is refused."""
+    """Remove what a killed process left beside the target; refuse if anything else is there."""
     for path in beside(target):
         clear(path)
         if os.path.lexists(path) and (
@@ -272,7 +276,7 @@ def is_temporary(path: Path) -> bool:
         os.kill(int(found[1]), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is somebody else's, and alive
+    except OSError:  # alive, and of another user
         pass
     return False
 
@@ -292,7 +296,7 @@ def tidy(run: Path) -> None:
 
 
 def plain_size(path: Path) -> int | None:
-    """The bytes of a file; None where there is none, or a link, a pipe or a device: whoever wrote the folder must not choose what is opened
+    """The bytes of a file; None where there is none, or a link, a pipe or a device: a downloaded folder must not choose which file is opened
     outside it, nor a file that never ends."""
     try:
         found = os.lstat(path)
@@ -313,13 +317,13 @@ def read_plain(path: Path, most: int) -> bytes:
 
 def listed(folder: Path) -> list[str]:
     """The names in the manifest of a folder that is not broken."""
-    return list(json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"])
+    return list(json.loads(read_plain(folder / MANIFEST, MAX_MANIFEST_BYTES))["files"])
 
 
 def broken(folder: Path) -> str | None:
     """What is wrong with a folder by its manifest; None when nothing is."""
     try:
-        rows = json.loads(read_plain(folder / MANIFEST, MOST_LISTED))["files"]
+        rows = json.loads(read_plain(folder / MANIFEST, MAX_MANIFEST_BYTES))["files"]
         facts = {str(name): (str(row["sha256"]), int(row["bytes"])) for name, row in rows.items()}
     except OSError as error:
         return (

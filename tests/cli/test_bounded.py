@@ -50,7 +50,7 @@ def test_half_a_surrogate_in_a_recipe_is_refused() -> None:
 def test_a_packed_file_may_not_unpack_to_a_hundred_times_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "UNPACKED", 10_000 * (lines.LINE + 8))
+    monkeypatch.setattr(lines, "MIN_UNPACKED_BYTES", 10_000 * (lines.EXAMPLE_BYTES + 8))
     bomb, fine = tmp_path / "bomb.txt.gz", tmp_path / "fine.txt.gz"
     bomb.write_bytes(gzip.compress(b"the cat\n" * 100_000))
     fine.write_bytes(gzip.compress(b"the cat\n" * 10_000))
@@ -62,7 +62,7 @@ def test_a_packed_file_may_not_unpack_to_a_hundred_times_its_size(
 
 def test_a_sentence_without_an_end_is_one_error(tmp_path: Path) -> None:
     path = tmp_path / "endless.tsv"
-    path.write_text("a\tb\n" * (lines.LONGEST_BLOCK + 5) + "\na\tb\n")
+    path.write_text("a\tb\n" * (lines.MAX_BLOCK_LINES + 5) + "\na\tb\n")
     found = list(lines.blocks(path))
     assert [type(one).__name__ for _, one in found] == ["LineError", "list"]
     assert "more than 10,000 lines without an empty one" in str(found[0][1])
@@ -71,7 +71,7 @@ def test_a_sentence_without_an_end_is_one_error(tmp_path: Path) -> None:
 def test_a_line_of_stdin_without_an_end_is_refused(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_stream, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(input_stream, "MAX_LINE_BYTES", 1000)
     printed = run_cli("translate", models / "run", stdin="x" * 5000)
     assert (printed.code, printed.out) == (2, "")
     assert "stdin, line 1: longer than 1,000 bytes; put one sentence on each line" in printed.err

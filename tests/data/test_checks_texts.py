@@ -10,7 +10,7 @@ import pytest
 
 from saccade.data.conllu import Sentence
 from saccade.data.documents import Document
-from saccade.data.findings import LOOKS, SHOWN_TALLIES, Finding, Report, check, report, usual_kind
+from saccade.data.findings import LOOKS, MAX_TALLIES, Finding, Report, check, report, usual_kind
 from saccade.data.labeled import Labeled
 from saccade.errors import SaccadeError
 
@@ -91,7 +91,7 @@ def test_labels_are_counted_and_looked_at() -> None:
         finding.level for finding in check_labeled([Labeled("a"), Labeled("b")], "x").findings
     ] == ["note"]
     many = check_labeled([Labeled(f"text {n}", f"label {n}", n) for n in range(1, 40)], "x")
-    assert f"label 27 1 (3%), and {39 - SHOWN_TALLIES} more)" in many.lines()[2]
+    assert f"label 27 1 (3%), and {39 - MAX_TALLIES} more)" in many.lines()[2]
 
 
 def test_documents_are_looked_at_line_by_line() -> None:

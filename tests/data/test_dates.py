@@ -16,7 +16,7 @@ from saccade.data.generated.dates import (
     FIRST,
     FORMS,
     LAST,
-    MOST,
+    MAX_EXAMPLES,
     WORDS,
     Form,
     dates,
@@ -277,8 +277,8 @@ def test_the_same_seed_gives_the_same_corpus_everywhere() -> None:
     assert dates(train=50, dev=5, test=20, seed=1) != made
 
 
-@pytest.mark.parametrize("dev", [-3, MOST + 1])
+@pytest.mark.parametrize("dev", [-3, MAX_EXAMPLES + 1])
 def test_what_cannot_be_made_is_refused(dev: int) -> None:
-    rule = f"but 'dates' has parts of 0 or more examples, at most {MOST:,} in all; ask for fewer"
+    rule = f"but 'dates' has parts of 0 or more examples, at most {MAX_EXAMPLES:,} in all; ask for fewer"
     with pytest.raises(SaccadeError, match=f"^train=0, dev={dev}, test=0, {rule}$"):
         dates(train=0, dev=dev, test=0)

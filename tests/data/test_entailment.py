@@ -9,7 +9,7 @@ import pytest
 
 from saccade.config import recipes
 from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, read
-from saccade.data.generated.entailment import LABELS, MOST, WORDS, entailment
+from saccade.data.generated.entailment import LABELS, MAX_EXAMPLES, WORDS, entailment
 from saccade.data.labeled import Labeled
 from saccade.errors import SaccadeError
 
@@ -95,8 +95,8 @@ def test_a_third_each_nothing_twice_and_one_owner_for_both_statements(
 def test_the_test_part_does_not_depend_on_the_other_sizes(book: dict[str, list[Labeled]]) -> None:
     assert entailment(train=0, dev=0, test=150)["test"] == book["test"]
     assert entailment(train=0, dev=0, test=150, seed=1)["test"] != book["test"]
-    with pytest.raises(SaccadeError, match=f"at most {MOST:,} in all; ask for fewer"):
-        entailment(train=MOST)
+    with pytest.raises(SaccadeError, match=f"at most {MAX_EXAMPLES:,} in all; ask for fewer"):
+        entailment(train=MAX_EXAMPLES)
 
 
 def test_it_has_labels_and_texts_and_no_pairs() -> None:

@@ -156,7 +156,7 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
         )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(text_file, "LONGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(text_file, "MAX_DOCUMENT_BYTES", 1000)
     with pytest.raises(
         SaccadeError,
         match=r"^a.txt, line 1: longer than 1,000 bytes; put one document on each line$",

@@ -132,7 +132,7 @@ def test_check_reports_where_the_memory_ended(
 def test_short_lines_of_a_packed_file_count_with_what_they_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "UNPACKED", 1_000_000)
+    monkeypatch.setattr(lines, "MIN_UNPACKED_BYTES", 1_000_000)
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(gzip.compress(b"a\tb\n" * 50_000))
     assert "unpacks to lines that take more than 1,000,000 bytes of memory" in error_of(

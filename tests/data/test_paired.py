@@ -148,7 +148,7 @@ def test_only_files_of_text_to_text_are_made_into_pairs() -> None:
     }
     with pytest.raises(
         SaccadeError,
-        match=r"data.pairs has no effect here: it is for task=text-to-text and files of plain text",
+        match=r"data.pairs has no effect here: it is for task=text-to-text, and files of plain text",
     ):
         recipes.recipe(values)
     assert (

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data.corpora import corpus as read_pairs
-from saccade.data.lines import LONGEST_LINE, open_text
+from saccade.data.lines import MAX_LINE_BYTES, open_text
 from saccade.data.pairs import Links, Pair, format_pharaoh, parse_pharaoh
 from saccade.errors import SaccadeError
 
@@ -169,8 +169,8 @@ def test_links_of_every_spelling(tmp_path: Path) -> None:
 
 def test_the_longest_line_is_still_read(tmp_path: Path) -> None:
     path = tmp_path / "a.en"
-    path.write_bytes(b"x" * LONGEST_LINE + b"\r\nshort\n")
-    assert [len(line) for line in open_text(path)] == [LONGEST_LINE, 5]
+    path.write_bytes(b"x" * MAX_LINE_BYTES + b"\r\nshort\n")
+    assert [len(line) for line in open_text(path)] == [MAX_LINE_BYTES, 5]
 
 
 BROKEN: list[tuple[str, bytes, str]] = [
@@ -211,7 +211,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ),
     (
         "a.tsv",
-        b"x" * (LONGEST_LINE + 1) + b"\n",
+        b"x" * (MAX_LINE_BYTES + 1) + b"\n",
         "a.tsv, line 1: longer than 1,000,000 bytes; put one sentence on each line",
     ),
     (

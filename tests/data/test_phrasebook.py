@@ -13,10 +13,10 @@ from saccade.data.generated import grammar as say
 from saccade.data.generated.choice import Chooser
 from saccade.data.generated.grammar import Phrase
 from saccade.data.generated.phrasebook import (
-    DEEPEST,
     LECTURE_SENTENCES,
-    LONGEST,
-    SHORTEST,
+    MAX_DEPTH,
+    MAX_WORDS,
+    MIN_WORDS,
     Author,
     phrasebook,
 )
@@ -339,13 +339,13 @@ def test_the_test_part_does_not_depend_on_the_other_sizes(book: dict[str, list[P
 def test_lengths_are_spread(book: dict[str, list[Pair]]) -> None:
     for name in ("train", "test"):
         lengths = sorted(len(pair.source.split()) for pair in book[name])
-        assert (lengths[0], lengths[-1]) == (SHORTEST, LONGEST)
+        assert (lengths[0], lengths[-1]) == (MIN_WORDS, MAX_WORDS)
         assert 14 <= sum(lengths) / len(lengths) <= 16.5
         longest = lengths[len(lengths) * 3 // 4 :]
         assert longest[0] >= 22
         assert sum(longest) / len(longest) >= 28
     counts = Counter(len(pair.source.split()) for pair in book["train"])
-    assert all(0.004 < counts[length] / 3000 < 0.12 for length in range(SHORTEST, LONGEST + 1))
+    assert all(0.004 < counts[length] / 3000 < 0.12 for length in range(MIN_WORDS, MAX_WORDS + 1))
 
 
 def test_every_link_and_tag_has_its_word(book: dict[str, list[Pair]]) -> None:
@@ -566,7 +566,7 @@ def test_lecture_sentences_are_drawn_by_the_grammar(monkeypatch: pytest.MonkeyPa
 
     def subject() -> Phrase:
         author.used.clear()
-        return author.modified(NOUNS["agreement"][0], 7, DEEPEST - 1)
+        return author.modified(NOUNS["agreement"][0], 7, MAX_DEPTH - 1)
 
     drawn_subjects = {texts(subject())[0] for _ in range(3000)}
     assert "the agreement on the european economic area" in drawn_subjects
@@ -578,7 +578,7 @@ def test_lecture_sentences_are_drawn_by_the_grammar(monkeypatch: pytest.MonkeyPa
 
 def test_a_sentence_keeps_to_its_room() -> None:
     author = Author(5)
-    for room in range(SHORTEST, LONGEST + 1):
+    for room in range(MIN_WORDS, MAX_WORDS + 1):
         for _ in range(20):
             assert len(author.sentence(room) or Phrase()) <= room
 

@@ -318,14 +318,14 @@ def test_too_many_or_too_large_members_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = {f"a/{n}.png": png("red") for n in range(20)}
-    monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 10)
     assert "has 20 members, at most 10 are read; divide it" in error_of(
         PICTURED, zip_of(tmp_path / "a.zip", many)
     )
     assert "has more than 10 members; divide it" in error_of(
         PICTURED, tar_of(tmp_path / "a.tar.xz", many)
     )
-    monkeypatch.setattr(archives, "MEMBER_BYTES", 10_000)
+    monkeypatch.setattr(archives, "MAX_MEMBER_BYTES", 10_000)
     large = {"a/1.png": bytes(20_000)}
     assert "has a member of more than 10,000 bytes; leave it out" in error_of(
         PICTURED, tar_of(tmp_path / "b.tar.xz", large)
@@ -335,7 +335,7 @@ def test_too_many_or_too_large_members_are_refused(
             SaccadeError, match=r"'a/1.png' in .* is larger than 10,000 bytes; leave it out"
         ):
             read(PICTURED, str(path))[0].image.pixels()
-    monkeypatch.setattr(archives, "MOST_BYTES", 5000)
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 5000)
     assert "unpacks to more than 0 GiB, or is damaged" in error_of(
         PICTURED, tar_of(tmp_path / "c.tar.gz", {"a.txt": bytes(9000), **FILES})
     )
@@ -465,7 +465,7 @@ def test_the_public_sets_are_read_as_they_are() -> None:
     [
         (
             "data.images=photos.zip",
-            "data.images has no effect here: it is for task=captioning or questions or",
+            "data.images has no effect here: it is for task=autoencoding or captioning or",
         ),
         (
             "data.options={train: 9}",

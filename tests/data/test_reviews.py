@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from saccade.data.generated.reviews import LABELS, MOST, WORDS, reviews
+from saccade.data.generated.reviews import LABELS, MAX_EXAMPLES, WORDS, reviews
 from saccade.data.labeled import Labeled
 from saccade.errors import SaccadeError
 
@@ -160,8 +160,8 @@ def test_no_word_means_two_things() -> None:
     assert not (GOOD | BAD | FLIPS) & (small_talk | parts | set(WORDS["intense"]))
 
 
-@pytest.mark.parametrize("train", [-1, MOST + 1])
+@pytest.mark.parametrize("train", [-1, MAX_EXAMPLES + 1])
 def test_what_cannot_be_made_is_refused(train: int) -> None:
-    rule = f"but 'reviews' has parts of 0 or more examples, at most {MOST:,} in all; ask for fewer"
+    rule = f"but 'reviews' has parts of 0 or more examples, at most {MAX_EXAMPLES:,} in all; ask for fewer"
     with pytest.raises(SaccadeError, match=f"^train={train}, dev=0, test=0, {rule}$"):
         reviews(train=train, dev=0, test=0)

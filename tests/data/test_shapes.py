@@ -15,10 +15,10 @@ import torch
 from saccade.data.corpora import ASKED, CAPTIONED, PAIRS, PICTURED, documents, read
 from saccade.data.generated.shapes import (
     COLORS,
-    LARGE,
+    LARGE_SIDES,
     SHAPES,
-    SMALL,
-    VISIBLE,
+    SMALL_SIDES,
+    VISIBLE_PERCENT,
     WORDS,
     Drawing,
     Thing,
@@ -151,9 +151,9 @@ def test_every_object_can_be_recognized(captions: list[Captioned]) -> None:
         owner = owners(things, 64)
         for n, thing in enumerate(things, 1):
             shown, whole = int((owner == n).sum()), int(outline(thing.shape, thing.side).sum())
-            assert 100 * shown >= VISIBLE * whole
+            assert 100 * shown >= VISIBLE_PERCENT * whole
             overlaps += shown < whole
-    assert VISIBLE >= 50
+    assert VISIBLE_PERCENT >= 50
     assert overlaps > 200
 
 
@@ -175,8 +175,8 @@ def test_no_other_object_looks_like_one_that_is_partly_hidden(captions: list[Cap
 def others_seen(things: tuple[Thing, ...], n: int, owner: np.ndarray) -> Iterator[np.ndarray]:
     """What would be seen of each other shape and size within a few pixels of object n."""
     one, in_front = things[n - 1], owner > n
-    for shape, sizes in product(SHAPES, (SMALL, LARGE)):
-        if (shape, sizes) == (one.shape, LARGE if one.large else SMALL):
+    for shape, sizes in product(SHAPES, (SMALL_SIDES, LARGE_SIDES)):
+        if (shape, sizes) == (one.shape, LARGE_SIDES if one.large else SMALL_SIDES):
             continue
         for side in range(sizes[0], sizes[1] + 1):
             start = (side - one.side) // 2

@@ -22,7 +22,7 @@ from saccade.decoding import (
 )
 from saccade.models.builder import Builder
 from saccade.models.protocols import CausalLM, Seq2Seq
-from saccade.serving.continuous_batching import LARGE, Flow, Output
+from saccade.serving.continuous_batching import MAX_IDLE_POSITIONS, Flow, Output
 
 VOCAB, PAD, BOS, EOS, NEVER = 14, 0, 2, 3, (0, 2)
 SMALL = {"dim": 16, "hidden": 24, "depth": 2, "heads": 4, "dropout": 0.0}
@@ -169,7 +169,7 @@ def test_a_model_that_changes_between_two_outputs_is_read_again(
 def test_the_memory_of_long_texts_is_given_back_when_they_have_left() -> None:
     """And that of short ones is kept: it is written over."""
     flow = Flow(model_of(Seq2Seq, "transformer"), 1, (*NEVER, EOS), PAD)
-    for size, columns in ((LARGE, LARGE), (LARGE + 1, 0)):
+    for size, columns in ((MAX_IDLE_POSITIONS, MAX_IDLE_POSITIONS), (MAX_IDLE_POSITIONS + 1, 0)):
         flow.enter([Output([5] * size, SEARCHES["greedy"](n), 2) for n in range(3)])
         while flow.outputs:
             flow.step()

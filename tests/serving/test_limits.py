@@ -367,7 +367,7 @@ def test_a_body_that_does_not_arrive_is_given_up(ask: Any) -> None:
 def test_what_is_not_answered_in_time_when_it_ends_is_refused(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saccade.serving.service.STOPPING", 0.2)
+    monkeypatch.setattr("saccade.serving.service.STOP_SECONDS", 0.2)
 
     async def work(client: Any, service: Any) -> None:
         service.worker.advance = lambda: None

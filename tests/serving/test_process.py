@@ -27,7 +27,7 @@ import pytest
 from serving_helpers import SENTENCES
 
 from saccade import api
-from saccade.serving.server import YIELD, Server, ignore_arrivals
+from saccade.serving.server import YIELD_SECONDS, Server, ignore_arrivals
 from support import run_cli
 
 ROOT = Path(__file__).parents[2]
@@ -309,7 +309,7 @@ def test_few_open_files_are_enough_to_refuse_at_once_and_to_stop(
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from saccade.serving import protocol
-protocol.HEAD = 600.0  # idle connections stay
+protocol.HEAD_SECONDS = 600.0  # idle connections stay
 from saccade.cli import run
 sys.exit(run(sys.argv[1:]))
 """)
@@ -416,8 +416,8 @@ def test_who_sends_nothing_or_is_one_too_many_is_sent_away(models: Path, tmp_pat
     script.write_text("""
 import sys
 from saccade.serving import protocol, server
-server.LAST_CALL = 60.0  # it ends as soon as all are answered
-protocol.HEAD = 4.0
+server.LAST_ANSWER_SECONDS = 60.0  # it ends as soon as all are answered
+protocol.HEAD_SECONDS = 4.0
 protocol.Protocol.most = 6
 from saccade.cli import run
 sys.exit(run(sys.argv[1:]))
@@ -506,7 +506,7 @@ def test_a_process_with_more_connections_lets_another_take_the_next() -> None:
             at_once = len(made.coming)
             if other_takes:
                 here.accept()[0].close()
-            await asyncio.sleep(5 * YIELD)
+            await asyncio.sleep(5 * YIELD_SECONDS)
             made.service.stopping = True
             asyncio.get_running_loop().remove_reader(here)
             return at_once, len(taken)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from ..data.lines import LONGEST_LINE
+from ..data.lines import MAX_LINE_BYTES
 from ..errors import SaccadeError
 from .shared import as_lines, note
 
@@ -70,9 +70,9 @@ def arriving(verb: str) -> Iterator[tuple[int, list[str]]]:
         raw = sys.stdin.buffer.read(BLOCK) if descriptor is None else os.read(descriptor, BLOCK)
         waiting += raw
         count += raw.count(b"\n")
-        if not count and len(waiting) > LONGEST_LINE:
+        if not count and len(waiting) > MAX_LINE_BYTES:
             raise SaccadeError(
-                f"stdin, line {number}: longer than {LONGEST_LINE:,} bytes; put one sentence on each line"
+                f"stdin, line {number}: longer than {MAX_LINE_BYTES:,} bytes; put one sentence on each line"
             )
         more = (
             descriptor is None or select.select([descriptor], [], [], PAUSE)[0]

@@ -24,13 +24,13 @@ from .sets import located
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_MEMBERS, MEMBER_BYTES, MOST_BYTES = 500_000, 128 * 2**20, 8 * 2**30
+MAX_MEMBERS, MAX_MEMBER_BYTES, MAX_UNPACKED_BYTES = 500_000, 128 * 2**20, 8 * 2**30
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".tar", ".zip")
 FORMS = f"a folder of pictures or an archive ({', '.join(ARCHIVES)})"
 # how the name of a file about `train_images.zip` may end
-SAID = ("_questions", "_captions", "_labels", "_annotations")
-BROKEN = (
+SUBJECT_SUFFIXES = ("_questions", "_captions", "_labels", "_annotations")
+ARCHIVE_ERRORS = (
     tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError, KeyError,
     RuntimeError, OverflowError,
 )  # fmt: skip
@@ -119,13 +119,13 @@ class Archive:
                 names = [one.filename for one in self._zip.infolist() if not one.is_dir()]
             else:
                 names = self._index(path)
-        except BROKEN as error:
+        except ARCHIVE_ERRORS as error:
             raise SaccadeError(
                 f"{path} cannot be unpacked ({str(error)[:100]}); get it again, or give {FORMS}"
             ) from None
-        if len(names) > MOST_MEMBERS:
+        if len(names) > MAX_MEMBERS:
             raise SaccadeError(
-                f"{path} has {len(names):,} members, at most {MOST_MEMBERS:,} are read; divide it"
+                f"{path} has {len(names):,} members, at most {MAX_MEMBERS:,} are read; divide it"
             )
         self.names = [name for name in names if not name.startswith("__MACOSX/")]
         self._by_last = defaultdict[str, list[str]](list)
@@ -146,8 +146,8 @@ class Archive:
                     continue
                 if one.size < 0:
                     raise ValueError("a member of negative size")
-                if len(names) >= MOST_MEMBERS:
-                    raise SaccadeError(f"{path} has more than {MOST_MEMBERS:,} members; divide it")
+                if len(names) >= MAX_MEMBERS:
+                    raise SaccadeError(f"{path} has more than {MAX_MEMBERS:,} members; divide it")
                 name = one.name.removeprefix("./")
                 names[name] = None
                 if opener is open:
@@ -161,21 +161,21 @@ class Archive:
         try:
             if self._zip is not None:
                 with self._lock, self._zip.open(name) as file:
-                    found = file.read(MEMBER_BYTES + 1)
+                    found = file.read(MAX_MEMBER_BYTES + 1)
             elif name in self._at:
                 start, length = self._at[name]
                 with self.path.open("rb") as plain:
                     plain.seek(start)
-                    found = plain.read(min(length, MEMBER_BYTES + 1))
+                    found = plain.read(min(length, MAX_MEMBER_BYTES + 1))
             else:
                 found = self._kept[name]
-        except BROKEN as error:
+        except ARCHIVE_ERRORS as error:
             raise SaccadeError(
                 f"'{name}' in {self.path} cannot be unpacked ({str(error)[:100]}); get the archive again"
             ) from None
-        if len(found) > MEMBER_BYTES:
+        if len(found) > MAX_MEMBER_BYTES:
             raise SaccadeError(
-                f"'{name}' in {self.path} is larger than {MEMBER_BYTES:,} bytes; leave it out"
+                f"'{name}' in {self.path} is larger than {MAX_MEMBER_BYTES:,} bytes; leave it out"
             )
         return found
 
@@ -205,17 +205,17 @@ class Limited(io.RawIOBase):
         self._file, self._path = file, path
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= MEMBER_BYTES:
+        if not 0 <= size <= MAX_MEMBER_BYTES:
             raise SaccadeError(
-                f"{self._path} has a member of more than {MEMBER_BYTES:,} bytes; leave it out"
+                f"{self._path} has a member of more than {MAX_MEMBER_BYTES:,} bytes; leave it out"
             )
         found: bytes = self._file.read(size)
         return found
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if offset > MOST_BYTES or offset < self.tell() - 512:
+        if offset > MAX_UNPACKED_BYTES or offset < self.tell() - 512:
             raise SaccadeError(
-                f"{self._path} unpacks to more than {MOST_BYTES >> 30} GiB, or is damaged; divide it or get it again"
+                f"{self._path} unpacks to more than {MAX_UNPACKED_BYTES >> 30} GiB, or is damaged; divide it or get it again"
             )
         return int(self._file.seek(offset, whence))
 
@@ -274,7 +274,9 @@ class Shelf:
     def _beside(path: Path) -> Iterator[Folder | Archive]:
         """Those named like the file (`train.jsonl.xz`: train.tar.xz, train_images.zip, train/ …), then images/ and the file's folder."""
         stem = path.name.partition(".")[0]
-        short = next((stem.removesuffix(end) for end in SAID if stem.endswith(end)), stem)
+        short = next(
+            (stem.removesuffix(end) for end in SUBJECT_SUFFIXES if stem.endswith(end)), stem
+        )
         for name in dict.fromkeys((stem, f"{stem}_images", short, f"{short}_images")):
             found = [one for ending in ARCHIVES if (one := path.with_name(name + ending)).is_file()]
             yield from map(open_images, found[:1])

@@ -6,10 +6,9 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-FEW_TOKENS = (
-    10  # pairs up to this length are never lopsided: "Yes." may well be "Ja, das ist richtig."
-)
-RATIO = 9.0  # between the sides of a pair, as in Moses' clean-corpus-n
+# pairs up to this length are never lopsided: "Yes." may well be "Ja, das ist richtig."
+MAX_SHORT_TOKENS = 10
+MAX_RATIO = 9.0  # between the sides of a pair, as in Moses' clean-corpus-n
 Item = TypeVar("Item")
 
 # how lines of each kind are reported
@@ -86,7 +85,7 @@ class Skipped:
 def lopsided(sizes: Sequence[int], texts: Sequence[Any], ratio: float) -> bool:
     """Whether one side is more than `ratio` times as long as the other, in tokens and in characters: a script without spaces has
     few words, and any script has about as many characters as it has pieces or syllables."""
-    if not ratio or max(sizes) <= FEW_TOKENS:
+    if not ratio or max(sizes) <= MAX_SHORT_TOKENS:
         return False
     characters = [len(text.strip()) for text in texts]
     return all(max(lengths) > ratio * max(min(lengths), 1) for lengths in (sizes, characters))

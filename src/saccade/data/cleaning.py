@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import SaccadeError
 from ..files import write_atomically
-from .bad_lines import RATIO, Skipped, lopsided, many
-from .findings import LONG_WORDS, LOOKS, Report
+from .bad_lines import MAX_RATIO, Skipped, lopsided, many
+from .findings import LOOKS, MAX_WORDS, Report
 from .lines import paths_of
 from .pairs import format_pharaoh
 from .unspaced_scripts import length, unspaced_script
@@ -50,7 +50,7 @@ def clean(
     longest: int | None = None,
     separated: str = "file",
 ) -> str:
-    """Writes the good items; a sentence on how many they are and what was skipped."""
+    """Write the good items; return a summary with the number written and skipped."""
     paths, skipped, rows = check_names(data.kind, where), Skipped(), list[dict[str, Any]]()
     for finding in data.findings:
         if finding.kind in ("line counts", "cut off"):
@@ -58,7 +58,7 @@ def clean(
         if finding.level == "error":
             skipped.add(data.name, finding.kind, (finding.lines or [0])[0], finding.count)
     for item, reason in judge(
-        data, unique, LONG_WORDS * (data.kind in ("pairs", "tags")) if longest is None else longest
+        data, unique, MAX_WORDS * (data.kind in ("pairs", "tags")) if longest is None else longest
     ):
         if reason:
             skipped.add(data.name, reason, item.line)
@@ -82,10 +82,8 @@ def judge(data: Report, unique: bool, longest: int) -> Iterator[tuple[Any, str]]
     """Each item, and why it is left out, if it is."""
     facts = [LOOKS[data.kind].facts(item) for item in data.items]
     sides = zip(*(texts for texts, _, _ in facts), strict=True)
-    scripts, seen = (
-        [unspaced_script(text for text in side if isinstance(text, str)) for side in sides],
-        set(),
-    )
+    scripts = [unspaced_script(text for text in side if isinstance(text, str)) for side in sides]
+    seen = set()
     for item, (texts, key, value) in zip(data.items, facts, strict=True):
         sizes = [
             len(text) if isinstance(text, tuple) else length(text, how)
@@ -93,8 +91,8 @@ def judge(data: Report, unique: bool, longest: int) -> Iterator[tuple[Any, str]]
         ]
         reasons = {
             f"longer than {longest:,} words or characters": longest and max(sizes) > longest,
-            f"with one side more than {RATIO:g} times as long": len(sizes) > 1
-            and lopsided(sizes, texts, RATIO),
+            f"with one side more than {MAX_RATIO:g} times as long": len(sizes) > 1
+            and lopsided(sizes, texts, MAX_RATIO),
             f"without {LOOKS[data.kind].labels}": LOOKS[data.kind].labels and value is None,
             "repeating an earlier one": unique and (key, value) in seen,
         }

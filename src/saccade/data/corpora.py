@@ -1,6 +1,6 @@
 """Corpora of every kind: generated ones by name (`phrasebook:test`), datasets as `hub:…`, users' own by path."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,25 +33,11 @@ from .pairs import Pair, pair_of
 from .surface_meshes import Surface
 
 Options = dict[str, Any] | None
-Parts = (
-    dict[str, list[Pair]]
-    | dict[str, list[Labeled]]
-    | dict[str, list[Drawing]]
-    | dict[str, list[Graph]]
-    | dict[str, list[Surface]]
-    | dict[str, list[Sentence]]
-)
+Parts = Mapping[str, Sequence[Pair | Labeled | Drawing | Graph | Surface | Sentence]]
 
 table: Table[Callable[..., Parts]] = Table("corpora", "corpus")
-table.add("phrasebook")(phrasebook)
-table.add("dates")(dates)
-table.add("reviews")(reviews)
-table.add("shapes")(shapes)
-table.add("senses")(senses)
-table.add("entailment")(entailment)
-table.add("week")(week)
-table.add("bags")(bags)
-table.add("graphs")(graphs)
+for _corpus in (phrasebook, dates, reviews, shapes, senses, entailment, week, bags, graphs):
+    table.add(_corpus.__name__)(_corpus)
 table.add("karate", paper="Zachary 1977")(karate)
 table.add("surfaces")(surfaces)
 
@@ -91,58 +77,36 @@ SENTENCES = Kind(
     ),
 )
 labeled_from_hub = partial(each_row, make=labeled_of, usual=(TEXTS[:2], (LABEL,)))
-LABELED = Kind(
-    "texts with labels",
-    "text",
-    "text",
-    each_labeled,
-    labeled_from_hub,
-    ("reviews", "entailment", "bags"),
-)
+_LABELED = ("reviews", "entailment", "bags")
+LABELED = Kind("texts with labels", "text", "text", each_labeled, labeled_from_hub, _LABELED)
 
 
-def no_pictures(where: str, *_: str) -> Iterable[Any]:
-    """Datasets of the hub have no files of pictures."""
+def files_only(what: str, give: str, where: str, *_: str) -> Iterable[Any]:
+    """Refuses a dataset of the hub: its rows have no files of pictures and no edges."""
     raise SaccadeError(
-        f"'{where}' is a dataset, and pictures are read from files only; give a file, a folder or an archive"
+        f"'{where}' is a dataset, and {what} are read from files only; give {give}",
+        code="hub-not-supported",
     )
 
 
-def no_graphs(where: str) -> Iterable[Any]:
-    """Rows of a dataset have no edges."""
-    raise SaccadeError(
-        f"'{where}' is a dataset, and graphs are read from files only; give a .jsonl file"
-    )
+_GRAPHS = ("graphs", "karate", "surfaces")
+no_graphs = partial(files_only, "graphs", "a .jsonl file")
+GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, _GRAPHS)
 
 
-GRAPHS = Kind("graphs", "graph", "source", each_graph, no_graphs, ("graphs", "karate", "surfaces"))
+def of_pictures(
+    what: str, thing: str, reader: Callable[..., Any], make: Callable[..., Any]
+) -> Kind:
+    """A kind of data about pictures."""
+    no_dataset = partial(files_only, "pictures", "a file, a folder or an archive")
+    return Kind(what, thing, "image", reader, no_dataset, ("shapes",), make)
 
 
-CAPTIONED = Kind(
-    "pictures with captions",
-    "picture",
-    "image",
-    each_captioned,
-    no_pictures,
-    ("shapes",),
-    captioned,
-)
-ASKED = Kind(
-    "questions about pictures", "question", "image", each_asked, no_pictures, ("shapes",), asked
-)
-OPEN = Kind(
-    "questions about pictures",
-    "question",
-    "image",
-    each_asked,
-    no_pictures,
-    ("shapes",),
-    asked_openly,
-)
-SHOWN = Kind("pictures", "picture", "image", each_shown, no_pictures, ("shapes",), pictured)
-PICTURED = Kind(
-    "pictures with labels", "picture", "image", each_pictured, no_pictures, ("shapes",), pictured
-)
+CAPTIONED = of_pictures("pictures with captions", "picture", each_captioned, captioned)
+ASKED = of_pictures("questions about pictures", "question", each_asked, asked)
+OPEN = of_pictures("questions about pictures", "question", each_asked, asked_openly)
+SHOWN = of_pictures("pictures", "picture", each_shown, pictured)
+PICTURED = of_pictures("pictures with labels", "picture", each_pictured, pictured)
 
 
 def document_from(example: Any) -> Document:

@@ -14,30 +14,18 @@ from .lines import HEADER, LineError, Rows, bare_suffix, convert, each_line, fro
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 DELIMITERS = ",;\t"
-LONGEST_ROW = 1000  # lines of one row of CSV: a longer one is a quote that was never closed
+MAX_ROW_LINES = 1000  # lines of one row of CSV: a longer one is a quote that was never closed
 # what columns may be called; the first name is preferred where there are several
 TEXTS = ("text", "sentence", "review", "content", "comment", "body", "message", "document", "tweet")
 LABELS = ("label", "labels", "sentiment", "class", "category", "target", "intent", "stars")
 SOURCES, TARGETS = ("source", "src", "input"), ("target", "tgt", "trg", "translation", "output")
 OTHERS = (
-    "id",
-    "name",
-    "date",
-    "title",
-    "question",
-    "answer",
-    "caption",
-    "image",
-    "english",
-    "french",
-    "german",
-    "spanish",
-    "chinese",
+    "id", "name", "date", "title", "question", "answer", "caption", "image", "english", "french", "german", "spanish", "chinese",
     "japanese",
-)
+)  # fmt: skip
 # rows below the first one from which its meaning is guessed, and how many that takes
-SAMPLE, FEWEST = (100, 5)
-LONGEST_NAME = 40  # characters of the name of a column
+SAMPLE_ROWS, MIN_SAMPLE_ROWS = (100, 5)
+MAX_NAME_CHARACTERS = 40  # characters of the name of a column
 Where = str | Path | Sequence[str | Path]
 Usual = Sequence[Sequence[str]]  # the names that each wanted column may have
 Item = TypeVar("Item")
@@ -91,33 +79,22 @@ def each_entry(
         there = ", ".join(f"'{cell[:20]}'" for cell in first[:8])
         wanted = " and one named ".join(names[0] for names in usual)
         way = f"or choose columns by name or number, such as {suggest(path.name, first, below, usual, guessed)}"
-        raise LineError(
-            "columns",
-            f"expected one column named {wanted}, got: {there}; rename them, {way}",
-            path,
-            number,
-        )
+        what = f"expected one column named {wanted}, got: {there}; rename them, {way}"
+        raise LineError("columns", what, path, number)
     at, has_header = found[0], found[1] or guessed
     names = [first[n].strip() if has_header else usual[k][0] for k, n in enumerate(at)]
-    links = [
-        n
-        for n, cell in enumerate(first)
-        if has_header and n not in at and cell.strip().casefold() == "alignment"
-    ]
+    others = [n for n in range(len(first)) if has_header and n not in at]
+    links = [n for n in others if first[n].strip().casefold() == "alignment"]
 
     def item(number: int, row: list[str]) -> Item:
         if len(row) != len(first):
             what = f"{len(row)} column{'s' * (len(row) > 1)} instead of the {len(first)} of line 1"
-            hint = (
-                "put quotes around a text with commas"
-                if suffix == ".csv"
-                else "remove tabs inside a text"
+            hint = {".csv": "put quotes around a text with commas"}.get(
+                suffix, "remove tabs inside a text"
             )
             raise LineError("columns", f"{what}; {hint}")
-        cells = zip(
-            (*names, *["alignment"] * len(links)), (row[n] for n in (*at, *links)), strict=True
-        )
-        return make(number, dict(cells), *names)
+        labeled = zip((*names, *["alignment"] * len(links)), (*at, *links), strict=True)
+        return make(number, {name: row[n] for name, n in labeled}, *names)
 
     return chain(
         header, convert(path, rows if has_header else chain([(number, first)], rows), item)
@@ -125,36 +102,36 @@ def each_entry(
 
 
 def sample(rows: Rows[list[str]], width: int) -> list[list[str]]:
-    """The first good rows below row 1; what is wrong among them is reported when it is read."""
+    """The first good rows below row 1; bad rows are reported when they are read."""
     found = list[list[str]]()
     with suppress(SaccadeError):
-        for _, row in islice(rows, 1, SAMPLE + 1):
+        for _, row in islice(rows, 1, SAMPLE_ROWS + 1):
             found += [row] if isinstance(row, list) and len(row) == width else []
     return found
 
 
 def names_columns(first: list[str], below: Sequence[list[str]]) -> bool:
-    """Whether a row is clearly one of names: short, different, and either all usual names of columns, or unlike what is below them."""
+    """Whether a row clearly names columns: short distinct cells that are usual names or unlike the cells below."""
     cells = [cell.strip() for cell in first]
     if (
         not below
         or len({*cells}) < len(cells)
-        or not all(0 < len(cell) <= LONGEST_NAME and not has_digit(cell) for cell in cells)
+        or not all(0 < len(cell) <= MAX_NAME_CHARACTERS and not has_digit(cell) for cell in cells)
     ):
         return False
     if len(cells) > 1 and all(
         cell.casefold() in (*TEXTS, *LABELS, *SOURCES, *TARGETS, *OTHERS) for cell in cells
     ):
         return True
-    columns = list(zip(*below, strict=True)) if len(below) >= FEWEST else []
+    columns = list(zip(*below, strict=True)) if len(below) >= MIN_SAMPLE_ROWS else []
     longer = any(
         sum(map(len, column)) > 3 * len(cell) * len(column)
         for cell, column in zip(cells, columns, strict=False)
     )
-    for cell, column in zip(cells, columns, strict=False):
-        if all(map(has_digit, column)) or (longer and cell not in column and is_label(column)):
-            return True
-    return False
+    return any(
+        all(map(has_digit, column)) or (longer and cell not in column and is_label(column))
+        for cell, column in zip(cells, columns, strict=False)
+    )
 
 
 def has_digit(text: str) -> bool:
@@ -170,11 +147,9 @@ def suggest(
     name: str, first: list[str], below: Sequence[list[str]], usual: Usual, named: bool
 ) -> str:
     """The columns that fit best: the longest texts, and as labels few values that occur again; by name where row 1 has `named` them."""
-    columns, free, at = (
-        list(zip(*below, strict=True)),
-        set(range(len(first))),
-        list(range(len(usual))),
-    )
+    columns = list(zip(*below, strict=True))
+    free = set(range(len(first)))
+    at = list(range(len(usual)))
 
     def role(k: int) -> int:
         # a label is chosen among what is left
@@ -190,7 +165,7 @@ def suggest(
             (-is_label(columns[n]), rank, len({*columns[n]})),
         )[role(k)]
 
-    if len(below) >= FEWEST and len(first) >= len(usual):
+    if len(below) >= MIN_SAMPLE_ROWS and len(first) >= len(usual):
         for k in sorted(at, key=role):
             at[k] = min(sorted(free), key=partial(unfit, k))
             free.remove(at[k])
@@ -275,7 +250,7 @@ def csv_rows(path: Path, delimiter: str = ",") -> Rows[list[str]]:
 
 def _take(lines: Rows[str], again: list[Any], taken: list[Any]) -> str | None:
     """The next line of a row, or None at the end of the file or of what a row may have."""
-    found = None if len(taken) == LONGEST_ROW else again.pop() if again else next(lines, None)
+    found = None if len(taken) == MAX_ROW_LINES else again.pop() if again else next(lines, None)
     if found is None:
         return None
     taken.append(found)

@@ -10,8 +10,8 @@ from . import lines
 from .lines import LineError, convert
 from .memory import within_memory
 
-LARGEST = 2 * 2**30  # bytes on one line of a file that is one document
-LONGEST_DOCUMENT = 100_000_000  # bytes on one line
+MAX_FILE_BYTES = 2 * 2**30  # bytes on one line of a file that is one document
+MAX_DOCUMENT_BYTES = 100_000_000  # bytes on one line
 FORMS = 'text files or .jsonl files with "text", separated by commas (each may end in .gz or .xz)'
 SEPARATED = ("file", "line", "blank")
 
@@ -41,7 +41,7 @@ def document_of(number: int, entry: dict[str, Any], text: str = "text") -> Docum
 
 
 def _each(path: Path, documents: str) -> Iterator[Document | LineError]:
-    limits = (path, LONGEST_DOCUMENT, "document")
+    limits = (path, MAX_DOCUMENT_BYTES, "document")
     if lines.bare_suffix(path) == ".jsonl":
         return convert(path, lines.full_lines(*limits), lines.from_json(document_of))
     if documents == "file":
@@ -50,21 +50,21 @@ def _each(path: Path, documents: str) -> Iterator[Document | LineError]:
         return convert(path, lines.each_line(*limits), lambda number, line: Document(line, number))
     return convert(
         path,
-        lines.blocks(*limits, most=LONGEST_DOCUMENT),
+        lines.blocks(*limits, most=MAX_DOCUMENT_BYTES),
         lambda number, block: Document("\n".join(line for _, line in block), number),
     )
 
 
 def _read_whole(path: Path) -> Iterator[Document | LineError]:
     """All of a file as one text, line breaks as they are except that \\r\\n is \\n; damaged lines come before it, as the errors they are."""
-    raws = list(within_memory(lines.raw_lines(path, LARGEST), path))
+    raws = list(within_memory(lines.raw_lines(path, MAX_FILE_BYTES), path))
     text = b"".join(raws).decode("utf-8-sig", "replace")
     # some lines may be damaged: they are left out, and become empty
     if "\ufffd" in text or "\0" in text:
         kept = []
         for number, raw in enumerate(raws, 1):
             try:
-                kept.append(lines.decode(path, number, raw, LARGEST))
+                kept.append(lines.decode(path, number, raw, MAX_FILE_BYTES))
             except LineError as error:
                 yield error
                 kept.append("")

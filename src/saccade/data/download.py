@@ -21,7 +21,7 @@ from ..errors import SaccadeError, did_you_mean
 from ..files import report_disk, write_atomically
 from .sets import by_hand, cache, has_no_download, sets
 
-BLOCK, ATTEMPTS, SECONDS = 2**16, 4, 30
+BLOCK_BYTES, ATTEMPTS, TIMEOUT_SECONDS = 2**16, 4, 30
 Watch = Callable[[str, int, int], object]  # the file's name, bytes so far, bytes in all
 
 
@@ -143,7 +143,7 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
             url, headers={"User-Agent": "saccade", **({"Range": f"bytes={have}-"} if have else {})}
         )
         try:
-            with opener.open(request, timeout=SECONDS) as answer:
+            with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
                 if not store(answer, part, have, most, target, watch):
                     why = f"the connection was cut after {part.stat().st_size:,} bytes"
                     continue
@@ -166,7 +166,7 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
 
 
 def store(answer: Any, part: Path, have: int, most: int, target: Path, watch: Watch) -> bool:
-    """Writes an answer behind what is there, or instead of it; False when it ended too early."""
+    """Append an answer to the part, or replace the part; return False if the connection was cut."""
     continues = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
         f"bytes {have}-"
     )
@@ -177,7 +177,7 @@ def store(answer: Any, part: Path, have: int, most: int, target: Path, watch: Wa
     length = answer.headers.get("Content-Length", "")
     total = count + int(length) if length.isdigit() else 0
     with report_disk(part), part.open("ab" if continues else "wb") as file:
-        while count <= most and total <= most and (block := answer.read(BLOCK)):
+        while count <= most and total <= most and (block := answer.read(BLOCK_BYTES)):
             file.write(block)
             count += len(block)
             watch(target.name, count, total or most)

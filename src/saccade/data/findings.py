@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,9 +34,9 @@ from .hub import in_hub
 from .lines import HEADER, LineError, bare_suffix, open_text, paths_of
 
 LEVELS = ("error", "warning", "note")
-NAMED_LINES, SHOWN_TALLIES = 5, 20
-LONG_WORDS, RATIO, RATIO_WORDS = 200, 3, 5
-MANY = 20  # texts from which on their labels should occur again
+MAX_NAMED_LINES, MAX_TALLIES = 5, 20
+MAX_WORDS, MAX_RATIO, MIN_RATIO_WORDS = 200, 3, 5
+MIN_REPEATING_TEXTS = 20  # texts from which on their labels should occur again
 Item = TypeVar("Item")
 Texts = tuple[str | tuple[str, ...], ...]  # of each side, as text or in words
 
@@ -45,45 +46,20 @@ _HTML = rf"(?i)</?(?:{_HTML}|style|sub|sup|table|tbody|td|th|tr|tt|u|ul)(?:\s[^<
 _MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format("\u0370-\u03ff\u0400-\u04ff")
 # what should not be in a text: kind, level, sentence, and the pattern looked for
 PATTERNS = (
-    (
-        "control characters",
-        "warning",
-        "with control characters; remove them",
-        r"[\x00-\x08\x0b-\x1f\x7f-\x9f]",
-    ),
-    (
-        "replacement character",
-        "warning",
-        "with U+FFFD, where an earlier program lost a character",
-        "\ufffd",
-    ),
-    (
-        "mojibake",
-        "warning",
-        "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'",
-        r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ",
-    ),
+    ("control characters", "warning", "with control characters; remove them", r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"),
+    ("replacement character", "warning", "with U+FFFD, where an earlier program lost a character", "\ufffd"),
+    ("mojibake", "warning", "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'", r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ"),
     ("html tag", "warning", "with HTML tags; strip them", _HTML),
-    (
-        "html entity",
-        "warning",
-        "with HTML entities such as &amp;; decode them",
-        r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);",
-    ),
-    (
-        "invisible characters",
-        "note",
-        "with zero-width or bidi marks",
-        r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]",
-    ),
+    ("html entity", "warning", "with HTML entities such as &amp;; decode them", r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);"),
+    ("invisible characters", "note", "with zero-width or bidi marks", r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]"),
     ("mixed scripts", "note", "with words of Latin and other letters mixed", _MIXED),
-)
+)  # fmt: skip
 # what makes an item odd: kinds of data, kind, level, sentence, and a test of its sides and of their numbers of words
 SHAPES: tuple[tuple[str, str, str, str, Callable[[Any, Sequence[int]], bool]], ...] = (
-    ("pairs tags", "long line", "warning", f"of more than {LONG_WORDS} words; split or remove them", lambda _, n: max(n) > LONG_WORDS),
+    ("pairs tags", "long line", "warning", f"of more than {MAX_WORDS} words; split or remove them", lambda _, n: max(n) > MAX_WORDS),
     ("pairs", "source equals target", "warning", "with a target that only repeats the source", lambda x, _: x[0].strip() == x[1].strip()),
-    ("pairs", "length ratio", "warning", f"with one side more than {RATIO} times as long as the other; check whether they are translations",
-     lambda _, n: RATIO * min(n) < max(n) and max(n) - min(n) > RATIO_WORDS),
+    ("pairs", "length ratio", "warning", f"with one side more than {MAX_RATIO} times as long as the other; check whether they are translations",
+     lambda _, n: MAX_RATIO * min(n) < max(n) and max(n) - min(n) > MIN_RATIO_WORDS),
 )  # fmt: skip
 
 
@@ -93,11 +69,8 @@ class Look(NamedTuple):
     data: Kind
     sides: tuple[str, ...]
     labels: str = ""
-    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: (
-        (one.text,),
-        one.text.strip(),
-        None,
-    )
+    # the texts of an item's sides, the key to find duplicates, and the label or target
+    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: ((one.text,), one.text.strip(), None)  # fmt: skip
 
 
 LOOKS = {
@@ -148,14 +121,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, ready for JSON."""
-        found = {"findings": [asdict(finding) for finding in self.findings]}
-        return {
-            "name": self.name,
-            f"{self.what}s": self.count,
-            **self.lengths,
-            **self.tallies,
-            **found,
-        }
+        counted = {"name": self.name, f"{self.what}s": self.count, **self.lengths, **self.tallies}
+        return counted | {"findings": [asdict(finding) for finding in self.findings]}
 
     def lines(self) -> list[str]:
         """The report in plain sentences."""
@@ -175,11 +142,9 @@ class Report:
                 f"{label} {count:,} ({count / sum(counts.values()):.0%})"
                 for label, count in counts.items()
             ]
-            more = (
-                f", and {len(counts) - SHOWN_TALLIES} more" if len(counts) > SHOWN_TALLIES else ""
-            )
+            more = f", and {len(counts) - MAX_TALLIES} more" if len(counts) > MAX_TALLIES else ""
             lines.append(
-                f"{name}: {len(counts)} ({', '.join(shown[:SHOWN_TALLIES])}{more})"
+                f"{name}: {len(counts)} ({', '.join(shown[:MAX_TALLIES])}{more})"
                 if counts
                 else f"{name}: none"
             )
@@ -227,19 +192,18 @@ def check_other(first: Report, where: str, separated: str = "file") -> Report:
     )
     shared = overlap(look.data, first.items, found.items)
     what = f"{shared:,} of {many(found.count, found.what)} also in {first.name} (the same {look.sides[0]})"
-    more = (
-        [Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")]
-        if shared
-        else []
-    )
-    return replace(
-        found,
-        findings=tuple(sorted([*found.findings, *more], key=lambda one: LEVELS.index(one.level))),
-    )
+    more = Finding("overlap", "warning", shared, [], f"{what}; remove them from one of the two")
+    findings = [*found.findings, *[more] * (shared > 0)]
+    return replace(found, findings=by_level(findings))
+
+
+def by_level(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first."""
+    return tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
 
 
 def usual_kind(where: Sequence[str]) -> str:
-    """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
+    """Infer the kind of data from its name: the corpus, the suffix of a file, or the first line of JSONL; else pairs."""
     if len(where) == 1 and is_generated(where[0]):
         name = where[0].partition(":")[0]
         return next(
@@ -260,17 +224,8 @@ def usual_kind(where: Sequence[str]) -> str:
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
     # the first of these that is there
-    keys = {
-        "source": "pairs",
-        "words": "tags",
-        "nodes": "graphs",
-        "faces": "graphs",
-        "label": "labels",
-        "text": "text",
-    }
-    return next(
-        (kind for key, kind in keys.items() if isinstance(first, dict) and key in first), "pairs"
-    )
+    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "faces": "graphs", "label": "labels", "text": "text"}  # fmt: skip
+    return next((keys[key] for key in keys if isinstance(first, dict) and key in first), "pairs")
 
 
 def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
@@ -282,7 +237,7 @@ def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
         for item in items:
             if isinstance(item, LineError):
                 count[item.kind] += 1
-                if count[item.kind] <= NAMED_LINES:
+                if count[item.kind] <= MAX_NAMED_LINES:
                     wrong.setdefault(item.kind, []).append(item)
             else:
                 good.append(item)
@@ -294,16 +249,8 @@ def scan(items: Iterable[Item | LineError]) -> tuple[list[Item], list[Finding]]:
     for kind, errors in wrong.items():
         lines = [error.line for error in errors if error.line]
         several = f"{count[kind]:,} broken lines ({kind}), the first: " if count[kind] > 1 else ""
-        level = "note" if kind == HEADER else "error"
-        broken.append(
-            Finding(
-                kind,
-                level,
-                count[kind],
-                lines,
-                several + str(errors[0].args[0] if kind == HEADER else errors[0]),
-            )
-        )
+        level, first = ("note", errors[0].args[0]) if kind == HEADER else ("error", errors[0])
+        broken.append(Finding(kind, level, count[kind], lines, f"{several}{first}"))
     return good, broken
 
 
@@ -329,11 +276,8 @@ def report(
         kind: str, level: str, what: str, at: Sequence[int], thing: str = look.data.thing
     ) -> None:
         if at:
-            found.append(
-                Finding(
-                    kind, level, len(at), list(at[:NAMED_LINES]), f"{many(len(at), thing)} {what}"
-                )
-            )
+            sentence = f"{many(len(at), thing)} {what}"
+            found.append(Finding(kind, level, len(at), list(at[:MAX_NAMED_LINES]), sentence))
 
     # lines that are mostly one word and far longer than a word: text in a script without spaces
     bare = [side for side, those in zip(sides, long, strict=True) if 2 * those > len(items)]
@@ -359,56 +303,40 @@ def report(
             more.add((key, value))
     add("duplicates", "note", "repeating an earlier one", again)
     several, level = look.labels or "targets", "warning" if look.labels else "note"
-    add(
-        f"several {several}",
-        level,
-        f"with other {several} than an earlier one of the same {look.sides[0]}",
-        other,
-    )
+    what = f"with other {several} than an earlier one of the same {look.sides[0]}"
+    add(f"several {several}", level, what, other)
     tally: dict[str, int] = {}
     if look.labels:
         labels = [look.facts(item)[2] for item in items]
-        each = (
-            label
-            for some in labels
-            for label in (some if isinstance(some, tuple) else (some,))
-            if label is not None
-        )
-        tally = dict(sorted(Counter(each).items(), key=lambda row: (-row[1], row[0])))
+        tally = count_labels(labels)
         without = [
             line for line, some in zip(lines, labels, strict=True) if some is None or some == ()
         ]
         add(f"no {look.labels}", "warning" if tally else "note", f"without {look.labels}", without)
         found += find_odd_labels(tally, look.labels, len(items))
     for named, level, what, pattern in PATTERNS:
-        add(
-            named,
-            level,
-            what,
-            list(find_text(pattern, lines, map(look.facts, items), by_line)),
-            "line" if by_line else look.data.thing,
-        )
+        at = list(find_text(pattern, lines, map(look.facts, items), by_line))
+        add(named, level, what, at, "line" if by_line else look.data.thing)
     if not found and not items:
         found = [Finding("empty side", "error", 1, [], f"there are no {look.data.thing}s")]
     lengths = {side: measure(each) for side, each in zip(sides, counts, strict=True)}
-    found.sort(key=lambda finding: LEVELS.index(finding.level))
     tallies = {look.labels: tally} if look.labels else {}
-    return Report(name, look.data.thing, len(items), lengths, tuple(found), tallies, kind, items)
+    return Report(name, look.data.thing, len(items), lengths, by_level(found), tallies, kind, items)
+
+
+def count_labels(labels: Iterable[Any]) -> dict[str, int]:
+    """How often each label occurs, the most frequent first; an item may have several or none."""
+    each = chain.from_iterable(some if isinstance(some, tuple) else (some,) for some in labels)
+    counted = Counter(label for label in each if label is not None)
+    return dict(sorted(counted.items(), key=lambda row: (-row[1], row[0])))
 
 
 def measure(counts: Sequence[int]) -> dict[str, float]:
     """How many words a side has, and how they are spread over its items."""
     values = np.asarray(counts if len(counts) else [0], dtype=np.int64)
     median, p95 = np.percentile(values, [50, 95]).tolist()
-    least, most = int(values.min()), int(values.max())
-    return {
-        "words": int(values.sum()),
-        "min": least,
-        "median": median,
-        "mean": float(values.mean()),
-        "p95": p95,
-        "max": most,
-    }
+    whole = {"words": int(values.sum()), "min": int(values.min()), "median": median}
+    return whole | {"mean": float(values.mean()), "p95": p95, "max": int(values.max())}
 
 
 def find_text(
@@ -436,21 +364,11 @@ def find_odd_labels(tally: dict[str, int], what: str, count: int) -> Iterator[Fi
         for names in (once, twins)
     )
     if once and len(tally) > len(once):
-        yield Finding(
-            f"rare {what}",
-            "note",
-            len(once),
-            [],
-            f"{what} that occur only once: {rare}; check whether they are meant",
-        )
+        sentence = f"{what} that occur only once: {rare}; check whether they are meant"
+        yield Finding(f"rare {what}", "note", len(once), [], sentence)
     if twins:
-        yield Finding(
-            f"similar {what}",
-            "warning",
-            len(twins),
-            [],
-            f"{what} that differ only in case: {alike}; write them alike",
-        )
+        sentence = f"{what} that differ only in case: {alike}; write them alike"
+        yield Finding(f"similar {what}", "warning", len(twins), [], sentence)
     if what == "labels":
         yield from find_useless_labels(tally, sum(tally.values()))
 
@@ -459,14 +377,12 @@ def find_useless_labels(tally: Mapping[str, int], count: int) -> Iterator[Findin
     """Labels from which nothing can be learned: one for nearly all of `count` texts, or another one for each."""
     name, most = max(tally.items(), key=lambda row: row[1], default=("", 0))
     if len(tally) == 1 and count > 1:
-        yield Finding(
-            "one label", "warning", count, [], f"every label is '{name}'; there is nothing to learn"
-        )
+        sentence = f"every label is '{name}'; there is nothing to learn"
+        yield Finding("one label", "warning", count, [], sentence)
     elif most > 0.99 * count:
         what = f"{most:,} of {count:,} labels are '{name[:30]}', more than 99%; check that the right column was chosen"
         yield Finding("one label", "warning", most, [], what)
-    if 2 * len(tally) > count >= MANY:
+    if 2 * len(tally) > count >= MIN_REPEATING_TEXTS:
         what = f"{len(tally):,} different labels for {count:,} texts; if they are pairs of texts, check them with --as pairs"
-        yield Finding(
-            "as many labels", "warning", len(tally), [], f"{what}, and train with task: translation"
-        )
+        sentence = f"{what}, and train with task: translation"
+        yield Finding("as many labels", "warning", len(tally), [], sentence)

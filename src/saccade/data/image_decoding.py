@@ -1,4 +1,4 @@
-"""One image from a file that nobody vouches for: its size is read from the header and checked before anything is decoded.
+"""Decode an untrusted image: its size is read from the header and checked before anything is decoded.
 
 Nothing global is changed, so that threads may read at the same time.
 """
@@ -20,12 +20,12 @@ from ..errors import SaccadeError
 from .image_formats import FORMATS, read_at
 from .lines import one_file
 
-MOST_PIXELS = 40_000_000
+MAX_PIXELS = 40_000_000
 # bytes that a file may have beside 8 for each pixel: further frames, a profile, a thumbnail
-SPARE = 64 * 1024 * 1024
+SPARE_BYTES = 64 * 1024 * 1024
 FORMS = "an image file (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)"
 # what a decoder may raise about a damaged file
-BROKEN = (
+DECODER_ERRORS = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError, MemoryError, RuntimeError,
     struct.error, zlib.error, Image.DecompressionBombError,
 )  # fmt: skip
@@ -42,7 +42,7 @@ ROTATIONS = {
 def read_image(
     source: Path | bytes,
     size: tuple[int, int] | None = None,
-    most_pixels: int = MOST_PIXELS,
+    most_pixels: int = MAX_PIXELS,
     name: str = "",
 ) -> Tensor:
     """The pixels of an image, uint8 3 H W: the first frame of an animated one, turned as EXIF says, over white where it is
@@ -123,12 +123,12 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
         raise SaccadeError(f"{name}: {_unknown(start)}")
     try:
         width, height = form.size(file)
-    except BROKEN:
+    except DECODER_ERRORS:
         raise SaccadeError(
             f"{name}: expected a whole {form.name} image, got a damaged header; get the file again"
         ) from None
     _check_size(name, width, height, most)
-    length, longest = file.seek(0, os.SEEK_END), 8 * width * height + SPARE
+    length, longest = file.seek(0, os.SEEK_END), 8 * width * height + SPARE_BYTES
     if length > longest:
         raise SaccadeError(
             f"{name}: expected at most {longest:,} bytes for {width} × {height} pixels, got {length:,}; save it again"
@@ -144,7 +144,7 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
                 image.draft(None, (int(image.width / scale), int(image.height / scale)))
             image.load()
             made = _to_rgb(image, name)
-    except BROKEN as error:
+    except DECODER_ERRORS as error:
         why = (str(error).splitlines() or [""])[0][:100] or type(error).__name__
         raise SaccadeError(
             f"{name}: expected a whole {form.name} image, got a damaged one ({why}); get the file again"

@@ -1,4 +1,4 @@
-"""Pictures and what is said about them: captions, questions with answers, labels."""
+"""Examples with pictures: captions, questions with answers, labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ..errors import SaccadeError
 if TYPE_CHECKING:  # what only names or counts pictures loads no torch
     from torch import Tensor
 
-MOST_BYTES = 16 * 2**30  # of decoded pictures in memory
+MAX_DECODED_BYTES = 16 * 2**30  # of decoded pictures in memory
 
 
 class Picture:
@@ -72,8 +72,8 @@ def stack(
 
     height, width = size
     needed = 3 * height * width * len(images)
-    if needed > MOST_BYTES:
-        what = f"{len(images):,} pictures of {height} × {width} need {needed / 2**30:.1f} GiB, at most {MOST_BYTES >> 30} GiB are kept"
+    if needed > MAX_DECODED_BYTES:
+        what = f"{len(images):,} pictures of {height} × {width} need {needed / 2**30:.1f} GiB, at most {MAX_DECODED_BYTES >> 30} GiB are kept"
         raise SaccadeError(f"{what}; use a smaller size or fewer pictures")
     found = torch.empty((len(images), 3, height, width), dtype=torch.uint8)
     first: dict[Picture, int] = {}

@@ -19,44 +19,13 @@ from PIL import PpmImagePlugin as Ppm
 from PIL import TiffImagePlugin as Tiff
 from PIL import WebPImagePlugin as WebP
 
-MOST_CHUNKS, MOST_SEGMENTS, MOST_SCANS = 200_000, 10_000, 100  # of PNG and WebP, of JPEG
+MAX_CHUNKS, MAX_SEGMENTS, MAX_SCANS = 200_000, 10_000, 100  # of PNG and WebP, of JPEG
 # the tags of TIFF that say how pixels are stored; all others are left out of what Pillow sees, 274 (orientation) too
-TIFF_TAGS = {
-    *range(256, 260),
-    262,
-    266,
-    273,
-    277,
-    278,
-    279,
-    284,
-    317,
-    320,
-    *range(322, 326),
-    338,
-    339,
-    347,
-    530,
-    532,
-}
+TIFF_TAGS = {*range(256, 260), 262, 266, 273, 277, 278, 279, 284, 317, 320, *range(322, 326), 338, 339, 347, 530, 532}  # fmt: skip
 # the tags that are one number
 TIFF_NUMBERS = {256, 257, 259, 262, 266, 277, 278, 284, 317, 322, 323}
-TIFF_BYTES = {
-    1: 1,
-    2: 1,
-    3: 2,
-    4: 4,
-    5: 8,
-    6: 1,
-    7: 1,
-    8: 2,
-    9: 4,
-    10: 8,
-    11: 4,
-    12: 8,
-    13: 4,
-    16: 8,
-}
+# the size of each type of value
+TIFF_BYTES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 1, 1, 8), 1))
 
 
 class Format(NamedTuple):
@@ -99,14 +68,14 @@ def _chunks(
 ) -> Iterator[tuple[bytes, int, int]]:
     """Kind, start and length of each chunk of PNG or RIFF; `extra` bytes of a chunk are not counted in its length."""
     end = file.seek(0, os.SEEK_END)
-    for _ in range(MOST_CHUNKS):
+    for _ in range(MAX_CHUNKS):
         if at + 8 > end:
             return
         parts = struct.unpack(form, read_at(file, at, 8))
         kind, length = (parts[0], parts[1]) if isinstance(parts[0], bytes) else (parts[1], parts[0])
         yield kind, at, length + extra
         at += length + extra + (even and length % 2)
-    raise ValueError(f"more than {MOST_CHUNKS:,} chunks")
+    raise ValueError(f"more than {MAX_CHUNKS:,} chunks")
 
 
 def _lean_png(file: BinaryIO) -> tuple[bytes, int]:
@@ -123,7 +92,7 @@ def _lean_png(file: BinaryIO) -> tuple[bytes, int]:
 def _segments(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
     """Marker, start and length of each segment of a JPEG, up to the first scan."""
     at = 2
-    for _ in range(MOST_SEGMENTS):
+    for _ in range(MAX_SEGMENTS):
         sign, marker = _unpack("BB", file, at)
         if sign != 0xFF:
             raise ValueError("no marker")
@@ -135,7 +104,7 @@ def _segments(file: BinaryIO) -> Iterator[tuple[int, int, int]]:
         at += length + 2
         if marker == 0xDA:
             return
-    raise ValueError(f"more than {MOST_SEGMENTS:,} segments")
+    raise ValueError(f"more than {MAX_SEGMENTS:,} segments")
 
 
 def _size_jpeg(file: BinaryIO) -> tuple[int, ...]:
@@ -153,8 +122,8 @@ def _lean_jpeg(file: BinaryIO) -> tuple[bytes, int]:
     for marker, at, length in _segments(file):
         if marker == 0xDA:
             scans = read_at(file, at, -1)
-            if scans.count(b"\xff\xda") > MOST_SCANS:  # each costs as much as a whole picture
-                raise ValueError(f"more than {MOST_SCANS} scans")
+            if scans.count(b"\xff\xda") > MAX_SCANS:  # each costs as much as a whole picture
+                raise ValueError(f"more than {MAX_SCANS} scans")
             kept.append(scans)
         elif marker == 0xE1 and read_at(file, at + 4, 6) == b"Exif\0\0" and orientation == 1:
             orientation = _orientation(read_at(file, at + 4, length - 4))
@@ -235,7 +204,7 @@ def _size_gif(file: BinaryIO) -> tuple[int, ...]:
     """The screen, or more where the first frame is larger."""
     width, height, flags = _unpack("<HHB", file, 6)
     at = 13 + (3 << (flags & 7) + 1 if flags & 128 else 0)
-    for _ in range(MOST_SEGMENTS):
+    for _ in range(MAX_SEGMENTS):
         kind = read_at(file, at, 1)
         if kind == b",":
             x, y, wide, high = _unpack("<HHHH", file, at + 1)

@@ -17,7 +17,7 @@ from .sets import located
 IMAGE = ("image", "file", "filename", "file_name", "path", "image_path", "image_id")
 CAPTIONS, QUESTIONS, ANSWERS = ("captions", "caption", "text"), ("question",), ("answer", "label")
 TABLE = "a .tsv, .csv or .jsonl file (each may end in .gz or .xz)"
-LONGEST_JSON = 512 * 2**20  # bytes of a file that is one JSON value
+MAX_JSON_BYTES = 512 * 2**20  # bytes of a file that is one JSON value
 _NUMBERED = re.compile(r"#\d+$")  # Flickr8k numbers the captions of an image: x.jpg#0, x.jpg#1
 
 
@@ -70,7 +70,7 @@ def each_asked(where: str | Path, images: str = "") -> Iterator[Asked | LineErro
         return Asked(shelf.find(image_name(entry, image)), text_of(entry, question), known, number)
 
     def plain(number: int, line: str) -> Asked:
-        # who asks has no answer
+        # a question to be answered has two columns
         cells = split_columns(line, (2, 3), "image<TAB>question<TAB>answer")
         return make(number, dict(zip(("image", "question", "answer"), cells, strict=False)))
 
@@ -141,12 +141,12 @@ def _table(where: str | Path, forms: str, *more: str) -> tuple[Path, list[str]]:
 def _from_list(path: Path, make: Callable[..., Asked]) -> Iterator[Asked]:
     """easy-VQA's file: one list of [question, answer, image]; or one of objects."""
     size, content = 0, []
-    for line in raw_lines(path, LONGEST_JSON):
+    for line in raw_lines(path, MAX_JSON_BYTES):
         size += len(line)
         content.append(line)
-        if size > LONGEST_JSON:
+        if size > MAX_JSON_BYTES:
             raise SaccadeError(
-                f"{path} is longer than {LONGEST_JSON:,} bytes; write .jsonl, one question on each line"
+                f"{path} is longer than {MAX_JSON_BYTES:,} bytes; write .jsonl, one question on each line"
             )
     try:
         rows = json.loads(b"".join(content))

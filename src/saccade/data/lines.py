@@ -16,13 +16,12 @@ from typing import Any, Self, TypeVar
 from ..errors import SaccadeError
 from .sets import found_or_fetch
 
-LONGEST_LINE = (
-    1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
-)
-LONGEST_BLOCK = 10_000  # lines of a sentence, one word on each
+# bytes: a longer line is a file without line ends or a binary file, never a sentence
+MAX_LINE_BYTES = 1_000_000
+MAX_BLOCK_LINES = 10_000  # lines of a sentence, one word on each
 # bytes that the lines of any packed file may take, and how many times its size those of a large one
-UNPACKED, RATIO = (200_000_000, 100)
-LINE = 200  # bytes of memory that the example on a line takes besides its text
+MIN_UNPACKED_BYTES, MAX_UNPACKED_RATIO = (200_000_000, 100)
+EXAMPLE_BYTES = 200  # bytes of memory that the example on a line takes besides its text
 HEADER = "header"  # the kind of a line that is not a mistake: it names the columns
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -37,7 +36,7 @@ class LineError(SaccadeError):
     def __init__(
         self, kind: str, sentence: str, path: Path | None = None, line: int | None = None
     ) -> None:
-        super().__init__(sentence)
+        super().__init__(sentence, code=f"line-{kind.lower().replace(' ', '-')}")
         self.kind, self.path, self.line = kind, path, line
 
     def at(self, path: Path | None, line: int) -> Self:
@@ -104,22 +103,24 @@ def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
     return SaccadeError(f"{str(path)!r} cannot be read: {why}; check its path and permissions")
 
 
-def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+def raw_lines(path: Path, longest: int = MAX_LINE_BYTES) -> Iterator[bytes]:
     """Lines as bytes with their ends; one that is too long comes cut, so that no file fills the memory."""
     number = size = 0
     opener = _OPENERS.get(path.suffix.lower(), open)
     try:
         status = file_status(path)
-        most = None if opener is open else max(UNPACKED, RATIO * status.st_size)
+        most = (
+            None if opener is open else max(MIN_UNPACKED_BYTES, MAX_UNPACKED_RATIO * status.st_size)
+        )
         with opener(path, "rb") as file:
             while raw := file.readline(longest + 2):
                 number += 1
-                size += LINE
+                size += EXAMPLE_BYTES
                 yield raw
                 while raw:
                     size += len(raw)
                     if most is not None and size > most:
-                        what = f"unpacks to lines that take more than {most:,} bytes of memory, {RATIO} times its own"
+                        what = f"unpacks to lines that take more than {most:,} bytes of memory, {MAX_UNPACKED_RATIO} times its own"
                         raise SaccadeError(
                             f"{path} {what}; if it is really so much text, unpack it and name the result"
                         )
@@ -131,7 +132,7 @@ def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
                         raise SaccadeError(
                             f"{path}, line {number}: no end within {longest:,} bytes; give a file of text"
                         )
-                    raw = b"" if raw.endswith(b"\n") else file.readline(LONGEST_LINE)
+                    raw = b"" if raw.endswith(b"\n") else file.readline(MAX_LINE_BYTES)
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise SaccadeError(
             f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it"
@@ -143,9 +144,9 @@ def raw_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[bytes]:
 
 
 def decode(
-    path: Path, number: int, raw: bytes, longest: int = LONGEST_LINE, what: str = "sentence"
+    path: Path, number: int, raw: bytes, longest: int = MAX_LINE_BYTES, what: str = "sentence"
 ) -> str:
-    """One line as text; strict, because a silently replaced byte is a wrong word that nobody ever finds."""
+    """Decode one line strictly: a silently replaced byte would be a wrong word that is hard to find."""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if len(raw) > longest:
         raise LineError(
@@ -180,7 +181,7 @@ def readable(text: str, what: str, path: Path | None = None, number: int | None 
     return text
 
 
-def each_line(path: Path, longest: int = LONGEST_LINE, what: str = "sentence") -> Rows[str]:
+def each_line(path: Path, longest: int = MAX_LINE_BYTES, what: str = "sentence") -> Rows[str]:
     """Each line with its number, as text or as the error it is."""
     for number, raw in enumerate(raw_lines(path, longest), 1):
         try:
@@ -210,7 +211,7 @@ def full_lines(path: Path, *limits: Any) -> Rows[str]:
         yield number, LineError("empty line", "the line is empty; remove it") if empty else line
 
 
-def blocks(path: Path, *limits: Any, most: int = LONGEST_BLOCK) -> Rows[list[tuple[int, str]]]:
+def blocks(path: Path, *limits: Any, most: int = MAX_BLOCK_LINES) -> Rows[list[tuple[int, str]]]:
     """The numbered lines between empty ones, or the first line among them that cannot be read; more than `most` are an error."""
     for empty, group in groupby(
         each_line(path, *limits), key=lambda row: isinstance(row[1], str) and not row[1].strip()
@@ -247,10 +248,8 @@ def split_columns(line: str, counts: tuple[int, ...], form: str) -> list[str]:
     """The cells of a line of TSV."""
     cells = line.split("\t")
     if len(cells) not in counts:
-        there, expected = (
-            f"{len(cells)} column{'s' * (len(cells) > 1)}",
-            " or ".join(map(str, counts)),
-        )
+        there = f"{len(cells)} column{'s' * (len(cells) > 1)}"
+        expected = " or ".join(map(str, counts))
         raise LineError("columns", f"{there} instead of {expected}; a line is {form}")
     return cells
 

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-SHARE = (
-    4  # examples may take a quarter of the free memory; token numbers and a batch need memory too
-)
+# examples may take a quarter of the free memory; token numbers and a batch need memory too
+MEMORY_SHARE = 4
 ROOT = Path("/")
-# of cgroups version 2 and 1: where the groups are, the limit, what is used, and the part of it that is only cached
-GROUPS = {
+# cgroups version 2 and 1: the folder, the limit, the usage, and the part of the usage that is cache
+CGROUP_FILES = {
     "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     "memory": (
         "sys/fs/cgroup/memory",
@@ -56,8 +55,8 @@ def _in_groups() -> Iterator[float]:
     except OSError:
         return
     for _, controllers, name in groups:
-        for kind in GROUPS.keys() & controllers.split(","):
-            at, limit, used, cached = GROUPS[kind]
+        for kind in CGROUP_FILES.keys() & controllers.split(","):
+            at, limit, used, cached = CGROUP_FILES[kind]
             inner = Path(name.lstrip("/"))
             for folder in (ROOT / at / part for part in (inner, *inner.parents)):
                 try:
@@ -73,10 +72,8 @@ def _of_addresses() -> Iterator[float]:
         import resource
     except ImportError:
         return
-    limit, used = (
-        resource.getrlimit(resource.RLIMIT_AS)[0],
-        _fields(ROOT / "proc/self/status", 1024).get("VmSize", 0),
-    )
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    used = _fields(ROOT / "proc/self/status", 1024).get("VmSize", 0)
     if limit != resource.RLIM_INFINITY:
         yield limit - used
 
@@ -93,7 +90,7 @@ def footprint(item: Any) -> int:
 
 def within_memory(items: Iterable[Item], where: Any) -> Iterator[Item]:
     """The items as they are; more than fit into a share of the free memory are an error. Lines that are errors are not kept."""
-    size, room = 0, free_bytes() / SHARE
+    size, room = 0, free_bytes() / MEMORY_SHARE
     for item in items:
         size += 0 if isinstance(item, LineError) else footprint(item)
         if size > room:

@@ -17,7 +17,7 @@ FORM = (
 )
 # of the tables of nodes and of edges; a `split` and a `kind` may be among them
 COLUMNS = (("node", "label", "words"), ("a", "b"))
-MOST_NODES = 20_000  # of one graph: most layers read all pairs of them
+MAX_NODES = 20_000  # of one graph: most layers read all pairs of them
 LINKED = "linked"  # the kind of an edge that has none of its own
 Edge = tuple[int, int, str]
 
@@ -58,12 +58,8 @@ def graph_in_tables(nodes: Path, edges: Path, part: str | None) -> Graph:
     words, labels, splits = list[str](), list[str | None](), set[str]()
     for at, row in table_of(nodes, COLUMNS[0]):
         if numbers.setdefault(row["node"], len(numbers)) < len(words):
-            raise LineError(
-                "nodes",
-                f"the node '{row['node'][:60]}' is there twice; give each node one line",
-                nodes,
-                at,
-            )
+            what = f"the node '{row['node'][:60]}' is there twice; give each node one line"
+            raise LineError("nodes", what, nodes, at)
         splits.add(row.get("split", ""))
         words.append(row["words"])
         labels.append(row["label"] or None if part is None or row.get("split") == part else None)
@@ -71,20 +67,16 @@ def graph_in_tables(nodes: Path, edges: Path, part: str | None) -> Graph:
         raise SaccadeError(
             f"no node of {nodes} is in the split '{part}'; its splits are: {', '.join(sorted(splits - {''})) or 'none'}"
         )
-    if len(words) > MOST_NODES:
+    if len(words) > MAX_NODES:
         raise SaccadeError(
-            f"{nodes} has {len(words):,} nodes, more than {MOST_NODES:,}; divide the graph"
+            f"{nodes} has {len(words):,} nodes, more than {MAX_NODES:,}; divide the graph"
         )
     found = list[Edge]()
     for at, row in table_of(edges, COLUMNS[1]):
         strange = next((row[end] for end in COLUMNS[1] if row[end] not in numbers), None)
         if strange is not None:
-            raise LineError(
-                "edges",
-                f"'{strange[:60]}' is not a node of {nodes}; write the names of its column node",
-                edges,
-                at,
-            )
+            what = f"'{strange[:60]}' is not a node of {nodes}; write the names of its column node"
+            raise LineError("edges", what, edges, at)
         found.append((numbers[row["a"]], numbers[row["b"]], row.get("kind") or LINKED))
     return Graph(tuple(words), tuple(labels), tuple(found), 1)
 
@@ -94,12 +86,8 @@ def table_of(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[s
     rows = ((number, line.split("\t")) for number, line in enumerate(lines.open_text(path), 1))
     _, header = next(rows)
     if missing := [name for name in columns if name not in header]:
-        raise LineError(
-            "columns",
-            f"no column '{missing[0]}'; the first line names the columns {', '.join(columns)}",
-            path,
-            1,
-        )
+        what = f"no column '{missing[0]}'; the first line names the columns {', '.join(columns)}"
+        raise LineError("columns", what, path, 1)
     for number, cells in rows:
         if len(cells) != len(header):
             what = f"{len(cells)} cells and {len(header)} columns; write a tab between two cells"
@@ -112,21 +100,16 @@ def graph_of(number: int, entry: dict[str, Any]) -> Graph | Surface:
     mesh of a row with faces."""
     if "faces" in entry:
         vertices = entry.get("vertices")
-        return surface_of(
-            number, entry, labels_of(entry, len(vertices) if isinstance(vertices, list) else 0)
-        )
+        count = len(vertices) if isinstance(vertices, list) else 0
+        return surface_of(number, entry, labels_of(entry, count))
     words, edges = entry.get("nodes"), entry.get("edges")
-    if (
-        not isinstance(words, list)
-        or not words
-        or not all(isinstance(word, str) and word.strip() for word in words)
-    ):
+    if not isinstance(words, list) or not words or not all(map(is_word, words)):
         raise LineError(
             "JSON", '"nodes" must be a list of words, one for each node and at least one'
         )
-    if len(words) > MOST_NODES:
+    if len(words) > MAX_NODES:
         raise LineError(
-            "long line", f"{len(words):,} nodes, more than {MOST_NODES:,}; divide the graph"
+            "long line", f"{len(words):,} nodes, more than {MAX_NODES:,}; divide the graph"
         )
     labels = labels_of(entry, len(words))
     if not isinstance(edges, list):
@@ -141,9 +124,7 @@ def graph_of(number: int, entry: dict[str, Any]) -> Graph | Surface:
 def labels_of(entry: dict[str, Any], count: int) -> tuple[str | None, ...]:
     """The labels of as many nodes."""
     labels = [None] * count if entry.get("labels") is None else entry["labels"]
-    if not isinstance(labels, list) or not all(
-        one is None or (isinstance(one, str) and one.strip()) for one in labels
-    ):
+    if not isinstance(labels, list) or not all(one is None or is_word(one) for one in labels):
         raise LineError(
             "JSON", '"labels" must be a list of words, and null for a node whose label is not known'
         )
@@ -154,6 +135,10 @@ def labels_of(entry: dict[str, Any], count: int) -> tuple[str | None, ...]:
     for text in filter(None, labels):
         lines.readable(text, "graph")
     return tuple(labels)
+
+
+def is_word(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def edge_of(one: Any, nodes: int) -> Edge:
@@ -168,7 +153,7 @@ def edge_of(one: Any, nodes: int) -> Edge:
             f"{str(one)[:60]} is not an edge; write [node, node] with nodes from 0 to {nodes - 1}, and its kind if any",
         )
     kind = one[2] if len(one) == 3 else LINKED
-    if not isinstance(kind, str) or not kind.strip():
+    if not is_word(kind):
         raise LineError(
             "edges",
             f"the kind of the edge {str(one)[:60]} is not a word; write one, or leave it out",

@@ -13,7 +13,7 @@ from .pairs import Pair, each_pair
 
 GIVEN = "given"  # the file has the pairs themselves
 SECTION_WORDS = 100  # of a section's text: its beginning says what it is about
-LONGEST_TURN = 100_000  # lines
+MAX_TURN_LINES = 100_000  # lines
 RELATION = 7  # the column of CoNLL-U
 UNKNOWN = "<unk>"  # what WikiText has instead of rare words
 
@@ -69,7 +69,7 @@ def next_turns(path: Path) -> Rows[Pair]:
     """Each turn, the lines between empty ones, → the next."""
 
     def turns() -> Rows[str]:
-        for number, block in lines.blocks(path, most=LONGEST_TURN):
+        for number, block in lines.blocks(path, most=MAX_TURN_LINES):
             yield (
                 number,
                 block

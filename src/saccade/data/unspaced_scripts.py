@@ -17,13 +17,13 @@ SCRIPTS = {
 }
 EVERY = re.compile("|".join(script.pattern for script in SCRIPTS.values()))
 # characters between spaces, in the mean, above which those are no words
-WORD = {"kana": 5.0, "Han": 4.0}
-LOOKED_AT = 2000  # texts
+MAX_WORD_CHARACTERS = {"kana": 5.0, "Han": 4.0}
+SAMPLE_TEXTS = 2000  # texts
 
 
 def unspaced_script(texts: Iterable[str]) -> str:
     """The script of texts that have no spaces between their words (`kana`, `Han`, `Thai` …), or an empty string."""
-    some = list(islice(texts, LOOKED_AT))
+    some = list(islice(texts, SAMPLE_TEXTS))
     runs = [
         len(EVERY.findall(word)) for text in some for word in text.split() if EVERY.search(word)
     ]
@@ -36,7 +36,7 @@ def unspaced_script(texts: Iterable[str]) -> str:
     name = max(counts, key=lambda name: counts[name])
     if name == "Han" and 10 * counts["kana"] > counts["Han"]:
         name = "kana"
-    return name if sum(runs) / len(runs) > WORD.get(name, 10.0) else ""
+    return name if sum(runs) / len(runs) > MAX_WORD_CHARACTERS.get(name, 10.0) else ""
 
 
 def length(text: str, script: str) -> int:

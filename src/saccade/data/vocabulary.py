@@ -29,7 +29,7 @@ PAD, UNK, BOS, EOS = (0, 1, 2, 3)
 SPECIALS = {"pad": "<pad>", "unk": "<unk>", "bos": "<bos>", "eos": "<eos>"}
 KINDS = ("words", "bpe", "characters")
 SPLITS = ("space", "punctuation")
-LONGEST_PIECE = 100_000  # characters; a longer word is not learned
+MAX_PIECE_CHARACTERS = 100_000  # characters; a longer word is not learned
 
 # bytes that the byte-level alphabet spells as themselves
 _SEEN = {*range(33, 127), *range(161, 173), *range(174, 256)}
@@ -143,7 +143,8 @@ class Vocabulary:
                 )
                 found = tokenizer.get_vocab()
                 ordered = sorted(
-                    (name for name in found if len(name) <= LONGEST_PIECE), key=found.__getitem__
+                    (name for name in found if len(name) <= MAX_PIECE_CHARACTERS),
+                    key=found.__getitem__,
                 )
             else:  # as the trainer would order them, in a fifteenth of its time
                 counts = Counter(
@@ -160,7 +161,7 @@ class Vocabulary:
             model = models.WordLevel(
                 {name: n for n, name in enumerate(names) if n < size}, unk_token=SPECIALS["unk"]
             )
-        # a fresh tokenizer has no added tokens, so that "<eos>" in somebody's text is text and not the end of a sentence
+        # a fresh tokenizer has no added tokens, so that "<eos>" in a text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
 
     def __len__(self) -> int:
@@ -234,11 +235,9 @@ class Vocabulary:
         if self.kind != "bpe" or any(sign not in _BYTES for token in tokens for sign in token):
             return tokens
         owners = [n for n, token in enumerate(tokens) for _ in token]
-        whole, shown, at = (
-            bytes(_BYTES[sign] for token in tokens for sign in token),
-            [""] * len(tokens),
-            0,
-        )
+        whole = bytes(_BYTES[sign] for token in tokens for sign in token)
+        shown = [""] * len(tokens)
+        at = 0
         while at < len(whole):
             size = 1 + sum(whole[at] >= least for least in (0xC0, 0xE0, 0xF0))
             sign = whole[at : at + size].decode(errors="ignore").replace(" ", "▁")
@@ -329,7 +328,7 @@ def _check_names(kind: str, split: str) -> None:
 
 def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
     """Raises unless a tokenizer is made of the parts that we write, and its vocabulary of short strings and their numbers: the library would
-    run any regex, replacement or padding that somebody put into the file, for ever or out of all memory."""
+    run any regex, replacement or padding in the file without a limit of time or memory."""
     model = given["model"] if isinstance(given.get("model"), dict) else {"type": None}
     here, wanted = {**given, **model}, {**own, **own["model"]}
     odd = [
@@ -343,12 +342,10 @@ def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
         raise SaccadeError(
             f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder"
         )
-    pieces, merges, added = (
-        model.get("vocab"),
-        model.get("merges", []),
-        given.get("added_tokens", []),
-    )
-    is_piece = lambda value: isinstance(value, str) and len(value) <= LONGEST_PIECE
+    pieces = model.get("vocab")
+    merges = model.get("merges", [])
+    added = given.get("added_tokens", [])
+    is_piece = lambda value: isinstance(value, str) and len(value) <= MAX_PIECE_CHARACTERS
     if not (
         isinstance(pieces, dict)
         and isinstance(merges, list)

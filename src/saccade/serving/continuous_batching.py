@@ -18,13 +18,13 @@ from ..decoding.engine import Engine, Memory, Own
 from ..decoding.session import MIN_GROWTH, engine_of, read_memory
 from ..decoding.weight_layouts import layout_for
 
-# positions of a cache, or columns of a memory, that is given back once nobody is here
-LARGE = 8 * MIN_GROWTH
+# a cache with more positions, or a memory with more columns, is freed when no output is left
+MAX_IDLE_POSITIONS = 8 * MIN_GROWTH
 
 
 @dataclass(eq=False)
 class Output:
-    """One output in the making: what it is made from, how its tokens are chosen, and what it is so far."""
+    """One output being generated: its source, its search and its tokens so far."""
 
     source: list[int]  # those of a prompt without its last
     search: Search
@@ -79,7 +79,7 @@ class Flow:
         self.cache = self.like.new_zeros(0, 0, 0, 0, 0, 0)  # L R T 2 H' D
         self.pairs: list[tuple[Tensor, Tensor]] = []  # of the memory, S H' M D
         self.mask = self.like.new_zeros(0, 1, 1, 0)
-        self.memory: Memory | None = None  # what is used of both
+        self.memory: Memory | None = None  # the used part of both
 
     def choose_engine(self, rows: int) -> None:
         layout = layout_for(rows, self.like)
@@ -115,11 +115,9 @@ class Flow:
 
     def read(self, new: Sequence[Output]) -> None:
         """The memory of new sentences, behind that of those which are here."""
-        sizes, first, last = (
-            [len(one.source) for one in new],
-            len(self.outputs),
-            len(self.outputs) + len(new),
-        )
+        sizes = [len(one.source) for one in new]
+        first = len(self.outputs)
+        last = len(self.outputs) + len(new)
         source = [[*one.source, *[self.pad] * (max(sizes) - len(one.source))] for one in new]
         device = self.like.device
         given = torch.tensor(source, device=device)
@@ -143,7 +141,7 @@ class Flow:
             there[0][first:last, :, :columns], there[1][first:last, :, :columns] = here
 
     def show_memory(self) -> None:
-        """As much of the memory as those who are here need."""
+        """Slice the memory to the columns that the current outputs need."""
         count, most = len(self.outputs), max(one.columns for one in self.outputs)
         pairs = [(key[:count, :, :most], value[:count, :, :most]) for key, value in self.pairs]
         level = all(one.columns == most and not one.hides for one in self.outputs)
@@ -164,7 +162,7 @@ class Flow:
 
     @torch.inference_mode()
     def step(self) -> list[Output]:
-        """One token of every output; those that ended, or that nobody waits for, leave and are returned."""
+        """Generate one token of every output; remove and return outputs that ended or were cancelled."""
         gone = [one for one in self.outputs if not one.is_wanted()]
         if gone:
             self.retain([n for n, one in enumerate(self.outputs) if one not in gone])
@@ -178,11 +176,9 @@ class Flow:
         ):
             one.read.append(token)
         positions = [one.position for one in self.outputs for _ in range(self.width)]
-        self.now, self.end, self.level = (
-            positions[0],
-            max(positions) + 1,
-            min(positions) == max(positions),
-        )
+        self.now = positions[0]
+        self.end = max(positions) + 1
+        self.level = min(positions) == max(positions)
         if self.end > self.cache.shape[2]:
             self.cache = F.pad(
                 self.cache, (0, 0, 0, 0, 0, 0, 0, max(MIN_GROWTH, self.cache.shape[2] // 2))
@@ -190,10 +186,8 @@ class Flow:
         self.engine.prepare(self.cache.shape[2])
         if not self.level:
             device = self.tokens.device
-            self.where, self.rows = (
-                torch.tensor(positions, device=device),
-                torch.arange(len(positions), device=device),
-            )
+            self.where = torch.tensor(positions, device=device)
+            self.rows = torch.arange(len(positions), device=device)
             # R T, above 0 what comes later
             self.distance = torch.arange(self.end, device=device) - self.where.unsqueeze(1)
             hidden = torch.zeros_like(self.distance, dtype=self.cache.dtype)
@@ -240,7 +234,7 @@ class Flow:
         return ended
 
     def retain(self, staying: list[int]) -> None:
-        """The sentences that stay, by their numbers; the last of them take the rows of those who leave."""
+        """Keep the sentences with these numbers; the last ones move into the free rows."""
         count = len(staying)
         empty = sorted(set(range(count)) - set(staying))
         order = list(range(count))
@@ -251,7 +245,7 @@ class Flow:
         self.tokens = self.tokens[self.rows_of(every)]
         if not staying:
             self.memory = None
-            if max(self.cache.shape[2], self.mask.shape[3]) > LARGE:
+            if max(self.cache.shape[2], self.mask.shape[3]) > MAX_IDLE_POSITIONS:
                 self.forget()
             return
         if empty:

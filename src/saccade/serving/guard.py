@@ -1,4 +1,4 @@
-"""What is checked before every route (the Host header, keys, sizes), and the headers that every answer has."""
+"""Checks before every route (Host header, keys, sizes) and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class Guard:
         self.work = frozenset(one.path for one in routes if "POST" in (one.methods or ()))
         self.headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         if service.settings.origins:
-            self.headers = [
-                one for one in self.headers if one[0] != b"cross-origin-resource-policy"
-            ]
+            self.headers.remove((b"cross-origin-resource-policy", b"same-origin"))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
@@ -74,28 +72,25 @@ class Guard:
         self.service.measures.request(path, status, time.perf_counter() - begun)
 
     def refusal(self, scope: Any) -> Refused | None:
-        """Why a request is answered without a look at its body."""
+        """The reason to refuse a request before its body is read, if any."""
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
         settings, limits = self.service.settings, self.service.limits
         if not settings.knows_host(headers.get("host", "")):
-            return Refused(
-                400,
-                "this service has another name than the Host header says; name it with --allow-host",
+            what = (
+                "this service has another name than the Host header says; name it with --allow-host"
             )
+            return Refused(400, what)
         origin = headers.get("origin", "")
-        if (
-            origin
-            and origin not in settings.origins
-            and origin.partition("://")[2] != headers["host"]
-        ):
+        own = origin.partition("://")[2] == headers["host"]
+        if origin and not own and origin not in settings.origins:
             return Refused(403, "pages of other origins may not ask here; name theirs with --cors")
-        if any(
-            name.lower() == b"content-encoding" and value != b"identity"
-            for name, value in scope["headers"]
-        ):
+        encodings = {
+            value for name, value in scope["headers"] if name.lower() == b"content-encoding"
+        }
+        if encodings - {b"identity"}:
             return Refused(415, "a compressed body is not read; send it as it is")
         length = headers.get("content-length", "0")
         most = max(limits.body, limits.image_body)
@@ -116,8 +111,5 @@ class Guard:
 
 
 def unknown_key() -> Refused:
-    return Refused(
-        401,
-        "a key is needed; send it as the header Authorization: Bearer KEY",
-        WWW_Authenticate="Bearer",
-    )
+    what = "a key is needed; send it as the header Authorization: Bearer KEY"
+    return Refused(401, what, WWW_Authenticate="Bearer")

@@ -9,10 +9,10 @@ from ..teaching.explain.worked_attention import MAX_TOKENS
 from .schema import given
 
 TEXT = "the black cat ate the mouse"
-LONGEST_PIXEL = (
+ONE_PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
 )
-SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 
 
 def name_of_model() -> Any:
@@ -21,17 +21,17 @@ def name_of_model() -> Any:
     )
 
 
-def texts(example: str = TEXT, word: bool = False) -> Any:
-    return given(
-        "a text, or a list of texts", most="text", items="texts", example=example, word=word
-    )
+def texts(example: str = TEXT, word: bool = False, **default: None) -> Any:
+    """One text or several; required unless a default is given."""
+    what = "a text, or a list of texts"
+    return given(what, most="text", items="texts", example=example, word=word, **default)
 
 
 def image() -> Any:
     return given(
         "an image file in base64 (PNG, JPEG, GIF, BMP, WebP, TIFF or PPM)",
         most="image_body",
-        example=LONGEST_PIXEL,
+        example=ONE_PIXEL,
     )
 
 
@@ -44,9 +44,22 @@ def sampling(name: str) -> Any:
         "temperature": (0, 100, "above 1 is bolder, below it is safer, 0 takes the likeliest"),
         "top_k": (1, 1_000_000, "sample from the k likeliest tokens"),
         "top_p": (0.000001, 1, "sample from the smallest set of tokens with this probability"),
-        "seed": (0, SEED, "the seed of sampling"),
+        "seed": (0, MAX_SEED, "the seed of sampling"),
     }[name]
     return given(text, None, least=least, most=most)
+
+
+def beam_width() -> Any:
+    return given("the beam width; 1 is greedy", 1, least=1, most="beam")
+
+
+def max_length(what: str) -> Any:
+    return given(f"cut {what} after so many tokens", None, least=1, most="tokens")
+
+
+def optional_image() -> Any:
+    what = "an image file in base64, for a model of pictures"
+    return given(what, None, most="image_body")
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class Translate:
 
     text: str | list[str] = texts()
     model: str | None = name_of_model()
-    beam: int = given("the beam width; 1 is greedy", 1, least=1, most="beam")
+    beam: int = beam_width()
     length_penalty: float = given(
         "outputs of a beam are ranked by log-probability / length^this", 1.0, least=-10, most=10
     )
@@ -88,9 +101,7 @@ class Translate:
     top_k: int | None = sampling("top_k")
     top_p: float | None = sampling("top_p")
     seed: int | None = sampling("seed")
-    max_length: int | None = given(
-        "cut an output after so many tokens", None, least=1, most="tokens"
-    )
+    max_length: int | None = max_length("an output")
     look: Look | None = look()
 
 
@@ -107,17 +118,8 @@ class Tag:
 class Classify:
     """Label texts, or an image."""
 
-    text: str | list[str] | None = given(
-        "a text, or a list of texts",
-        None,
-        most="text",
-        items="texts",
-        example="not a bad film",
-        word=True,
-    )
-    image: str | None = given(
-        "an image file in base64, for a model of pictures", None, most="image_body"
-    )
+    text: str | list[str] | None = texts("not a bad film", word=True, default=None)
+    image: str | None = optional_image()
     model: str | None = name_of_model()
     look: Look | None = look()
 
@@ -145,10 +147,8 @@ class Describe:
 
     image: str = image()
     model: str | None = name_of_model()
-    beam: int = given("the beam width; 1 is greedy", 1, least=1, most="beam")
-    max_length: int | None = given(
-        "cut a caption after so many tokens", None, least=1, most="tokens"
-    )
+    beam: int = beam_width()
+    max_length: int | None = max_length("a caption")
     look: Look | None = look()
 
 
@@ -181,9 +181,7 @@ class LookAt:
         most="text",
         example="le chat noir",
     )
-    image: str | None = given(
-        "an image file in base64, for a model of pictures", None, most="image_body"
-    )
+    image: str | None = optional_image()
     model: str | None = name_of_model()
     look: Look | None = given("which weights are wanted", None)
 

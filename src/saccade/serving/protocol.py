@@ -13,11 +13,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..errors import SaccadeError
 from .guard import HEADERS
 
-CRUMB, CRUMBS = 16, 1000  # bytes; parts of a body that may be smaller
+MIN_CHUNK_BYTES, MAX_SMALL_CHUNKS = 16, 1000  # bytes; parts of a body that may be smaller
 MAX_HEAD_BYTES = 32 * 1024  # of a request's line and headers
 # seconds in which the first request begins, and in which a refusal can be read
-HEAD, LINGER = (10.0, 2.0)
-CONNECTIONS, SPARE = 2000, 100
+HEAD_SECONDS, LINGER_SECONDS = (10.0, 2.0)
+MAX_CONNECTIONS, SPARE_CONNECTIONS = 2000, 100
 MIN_FILES = 50  # open files, of which half are for connections
 MIN_READ_BYTES = 64 * 1024  # of an answer that a client reads in the seconds of a request
 NOT_HTTP = "this is not a request in HTTP/1.1; send another"
@@ -26,10 +26,10 @@ BUSY = "too many connections are open; try again in a second"
 
 
 class Connection(h11.Connection):
-    """Refuses what h11 lets through: other versions, two lengths of one body, long heads, and bodies in a great many tiny chunks,
+    """Refuses what h11 accepts: other HTTP versions, two lengths of one body, long heads, and bodies in very many tiny chunks,
     each of which takes as long to read as a large one."""
 
-    crumbs = 0
+    small_chunks = 0
     refusal = NOT_HTTP
 
     def next_event(self) -> Any:
@@ -39,13 +39,13 @@ class Connection(h11.Connection):
             self.refusal = LONG_HEAD if error.error_status_hint == 431 else self.refusal
             raise
         if isinstance(event, h11.Request):
-            self.crumbs = 0
+            self.small_chunks = 0
             self.check(event)
-        elif isinstance(event, h11.Data) and len(event.data) < CRUMB:
-            self.crumbs += 1
-            if self.crumbs > CRUMBS:
+        elif isinstance(event, h11.Data) and len(event.data) < MIN_CHUNK_BYTES:
+            self.small_chunks += 1
+            if self.small_chunks > MAX_SMALL_CHUNKS:
                 self.refuse(
-                    f"expected at most {CRUMBS:,} chunks below {CRUMB} bytes; send fewer and larger ones"
+                    f"expected at most {MAX_SMALL_CHUNKS:,} chunks below {MIN_CHUNK_BYTES} bytes; send fewer and larger ones"
                 )
         return event
 
@@ -69,7 +69,7 @@ class Connection(h11.Connection):
 
 
 class Corked:
-    """A transport that sends the head of an answer together with its body: each call of the system is a turn that models may take."""
+    """A transport that sends the head and the body of an answer in one system call: each call can cost a turn of the model thread."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self.transport, self.loop, self.seconds, self.head = transport, loop, seconds, b""
@@ -100,7 +100,7 @@ class Corked:
             self.watch()
 
     def watch(self) -> None:
-        """Closes the connection, also one that is closing, where the client stops reading what is written by now."""
+        """Close the connection, even a closing one, when the client stops reading."""
         left = self.transport.get_write_buffer_size()
         self.watched = left > 0
         if self.watched:
@@ -127,7 +127,7 @@ class Protocol(H11Protocol):
 
     conn: Connection
     # connections; those above them that may wait until a refusal is read
-    most, lingering = (CONNECTIONS, SPARE)
+    most, lingering = (MAX_CONNECTIONS, SPARE_CONNECTIONS)
     seconds = 30.0  # without progress, after which an answer is given up
 
     def __init__(self, config: Any, *given: Any, **more: Any) -> None:
@@ -137,7 +137,9 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(Corked(transport, self.loop, self.seconds))  # type: ignore[arg-type]
-        self.timeout_keep_alive_task = self.loop.call_later(HEAD, self.timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            HEAD_SECONDS, self.timeout_keep_alive_handler
+        )
         if len(self.connections) > self.most:
             self.refuse(503, "Service Unavailable", BUSY, "retry-after: 1\r\n")
 
@@ -147,7 +149,7 @@ class Protocol(H11Protocol):
             self.timeout_keep_alive_task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Ends no waiting: that does a whole request, not its first byte."""
+        """Read data without ending the keep-alive timeout: only a complete request ends it."""
         if not self.refused:
             self.conn.receive_data(data)
             self.handle_events()
@@ -162,7 +164,7 @@ class Protocol(H11Protocol):
             self.transport.close()
 
     def refuse(self, status: int, reason: str, sentence: str, more: str = "") -> None:
-        """Answers, and reads on without a look for a moment: a connection closed at once may take the answer with it."""
+        """Answer, then discard input for a moment: closing at once could lose the answer."""
         body = json.dumps({"error": sentence}).encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
@@ -172,19 +174,19 @@ class Protocol(H11Protocol):
         self.refused = True
         with contextlib.suppress(OSError):  # it has gone already
             self.transport.write_eof()
-        if self.cycle is not None:  # whoever reads the body knows that no more comes
+        if self.cycle is not None:  # the reader of the body sees that no more comes
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         crowded = len(self.connections) > self.most + self.lingering
-        self.loop.call_later(0 if crowded else LINGER, self.transport.close)
+        self.loop.call_later(0 if crowded else LINGER_SECONDS, self.transport.close)
 
 
 def allow_connections() -> None:
-    """As many as the system allows open files for, some of them aside."""
+    """Raise the limit of open files, and set the largest number of connections from it."""
     import resource  # which Windows does not have
 
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + SPARE
+    wanted = MAX_CONNECTIONS + SPARE_CONNECTIONS
     if now != resource.RLIM_INFINITY and now < wanted:
         now = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
@@ -192,5 +194,5 @@ def allow_connections() -> None:
             raise SaccadeError(
                 f"at most {now} files may be open here, and a service needs {MIN_FILES}; allow more with ulimit -n"
             )
-        Protocol.most = max(now - SPARE, now // 2)
+        Protocol.most = max(now - SPARE_CONNECTIONS, now // 2)
         Protocol.lingering = (now - Protocol.most) // 2

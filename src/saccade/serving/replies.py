@@ -29,11 +29,8 @@ def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) 
 def encode(value: Any) -> str:
     """Strict JSON, one list of numbers after another: the encoder lets no other thread run before it ends."""
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(f"{encode(str(name))}: {encode(one)}" for name, one in value.items())
-            + "}"
-        )
+        fields = (f"{encode(str(name))}: {encode(one)}" for name, one in value.items())
+        return "{" + ", ".join(fields) + "}"
     if isinstance(value, list) and value and isinstance(value[0], list | dict):
         return "[" + ", ".join(map(encode, value)) + "]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -61,25 +58,12 @@ def answer_error(request: Any, error: Exception) -> Response:
     elif isinstance(error, SaccadeError):
         status, sentence = 422, str(error)
     elif isinstance(error, HTTPException):
-        known = {
-            404: "no route has this path; see /openapi.json",
-            405: "this route has another method; see /openapi.json",
-        }
+        known = {404: "no route has this path", 405: "this route has another method"}
         status, headers = error.status_code, dict(error.headers or {})
-        sentence = known.get(status, str(error.detail))
+        sentence = f"{known[status]}; see /openapi.json" if status in known else str(error.detail)
     else:
         log.error("a request failed", exc_info=error)
     if request.scope["path"] in LIKE_OPENAI:
-        return reply(
-            {
-                "error": {
-                    "message": sentence,
-                    "type": "invalid_request_error",
-                    "param": None,
-                    "code": None,
-                }
-            },
-            status,
-            headers,
-        )
+        about = {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}
+        return reply({"error": about}, status, headers)
     return reply({"error": sentence}, status, headers)

@@ -25,9 +25,9 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from ..errors import SaccadeError
-from .protocol import CONNECTIONS, Protocol, allow_connections
+from .protocol import MAX_CONNECTIONS, Protocol, allow_connections
 from .service import Service
-from .service_settings import STOPPING, Settings
+from .service_settings import STOP_SECONDS, Settings
 
 Counts = list[int] | memoryview
 SIGNALS = tuple(
@@ -39,13 +39,14 @@ SO_ATTACH_FILTER, BPF_RETURN = 26, 6  # of Linux
 BACKLOG = 2048  # connections that wait to be taken
 # of an answer that the system holds until the client reads them; by itself it would take megabytes
 SEND_BUFFER_BYTES = 128 * 1024
-TURN = 0.0005  # seconds after which the thread of HTTP and the one of the models let each other run
-YIELD = 0.002  # seconds in which a process with fewer connections can take one
-LAST_CALL = 0.5  # seconds in which connections that are open get answers after SIGTERM
+# seconds after which the thread of HTTP and the one of the models let each other run
+SWITCH_SECONDS = 0.0005
+YIELD_SECONDS = 0.002  # seconds in which a process with fewer connections can take one
+LAST_ANSWER_SECONDS = 0.5  # seconds in which connections that are open get answers after SIGTERM
 NOT_READY = 2**31 - 1  # in place of the number of connections, until a worker has loaded its models
 # workers that end before they are ready, within this time, end the service
-FAILURES, FAILURE_SECONDS = (5, 60.0)
-MISTAKE = 2  # the exit code after a SaccadeError, which another start does not change
+MAX_FAILURES, FAILURE_SECONDS = (5, 60.0)
+USER_ERROR_CODE = 2  # the exit code after a SaccadeError, which another start does not change
 log = logging.getLogger("saccade.serving")
 
 
@@ -101,7 +102,7 @@ class Server(uvicorn.Server):
     def wait(self, here: socket.socket, then: Any) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(here)
-        loop.call_later(YIELD, then, here)
+        loop.call_later(YIELD_SECONDS, then, here)
 
     def take_now(self, here: socket.socket) -> None:
         if self.service.stopping:
@@ -131,12 +132,12 @@ class Server(uvicorn.Server):
             loop.remove_reader(here)
             # the queue is empty: closed right then, before another connection enters it
             with contextlib.suppress(OSError):
-                while len(came) < CONNECTIONS:
+                while len(came) < MAX_CONNECTIONS:
                     came.append(here.accept()[0])
             here.close()
         for one in came:
             await loop.connect_accepted_socket(self.protocol, one)
-        end = loop.time() + LAST_CALL
+        end = loop.time() + LAST_ANSWER_SECONDS
         while self.server_state.connections and loop.time() < end:
             await asyncio.sleep(0.02)
         await super().shutdown()
@@ -167,7 +168,7 @@ def bind(settings: Settings) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # of each connection
     try:
         made.bind((settings.host, settings.port))
-        made.listen(BACKLOG)  # who comes before all is ready waits
+        made.listen(BACKLOG)  # early connections wait until the service is ready
         made.setblocking(False)
     except (OSError, OverflowError) as error:
         made.close()
@@ -211,11 +212,11 @@ def run(
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(STOPPING),
+        timeout_graceful_shutdown=int(STOP_SECONDS),
     )
-    sys.setswitchinterval(TURN)
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # what is loaded stays: looking through all of it again and again would stop every request for a while
+    gc.freeze()  # loaded objects stay: each full collection would pause every request
     ready()
     Server(config, service, counts or [0], number).run([here])
     return 0
@@ -231,12 +232,12 @@ class Workers:
         self.counts[:] = array("i", [NOT_READY] * settings.workers)
         self.children: dict[int, int] = {}  # process → number
         self.served = False  # whether any worker was ready
-        self.failed: deque[float] = deque(maxlen=FAILURES)  # times
+        self.failed: deque[float] = deque(maxlen=MAX_FAILURES)  # times
         # its writing end is open in this process alone, and closed with it however it ends
         self.alive = os.pipe()
 
     def run(self) -> int:
-        gc.freeze()  # workers share what is imported, and the end does not wait for a look through all of it
+        gc.freeze()  # workers share the imported modules, and the exit needs no full collection
         for sign in stop_signals():
             signal.signal(sign, self.end)
         while True:
@@ -265,7 +266,7 @@ class Workers:
         ready = self.counts[number] != NOT_READY
         self.served = self.served or any(count != NOT_READY for count in self.counts)
         self.counts[number] = NOT_READY
-        mark_process_dead(child)  # what it counted stays, what it was doing does not
+        mark_process_dead(child)  # its counters stay, its gauges go
         if self.ending:
             return
         how = f"with code {code}" if code >= 0 else f"by signal {-code} ({signal.strsignal(-code)})"
@@ -278,15 +279,16 @@ class Workers:
         )
         if not ready:
             self.failed.append(time.monotonic())
-            if code == MISTAKE and not self.served:
+            if code == USER_ERROR_CODE and not self.served:
                 self.code = code
                 self.end()
             elif (
-                len(self.failed) == FAILURES and self.failed[-1] - self.failed[0] < FAILURE_SECONDS
+                len(self.failed) == MAX_FAILURES
+                and self.failed[-1] - self.failed[0] < FAILURE_SECONDS
             ):
                 log.error(
                     "%d workers ended within %g seconds before they were ready; the service ends",
-                    FAILURES,
+                    MAX_FAILURES,
                     FAILURE_SECONDS,
                 )
                 self.code = 1
@@ -310,7 +312,7 @@ class Workers:
             code = run(self.settings, self.here, counts=self.counts, number=number)
         except SaccadeError as error:
             print(f"saccade: {error.shell}", file=sys.stderr, flush=True)
-            code = MISTAKE
+            code = USER_ERROR_CODE
         except BaseException:
             log.exception("worker %d failed", number + 1)
         finally:

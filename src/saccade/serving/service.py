@@ -23,7 +23,7 @@ from .replies import answer_error, event, reply
 from .schema import Refused
 from .served_models import Served, Shelf
 from .service_metrics import Measures
-from .service_settings import STOPPING, Settings
+from .service_settings import STOP_SECONDS, Settings
 from .worker import Job, Worker
 
 log = logging.getLogger("saccade.serving")
@@ -109,7 +109,7 @@ class Service:
         self.stopping = True
         late = Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
         asyncio.get_running_loop().call_later(
-            STOPPING, lambda: self.worker.refuse(list(self.worker.active), late)
+            STOP_SECONDS, lambda: self.worker.refuse(list(self.worker.active), late)
         )
 
     def check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""What /metrics says. No text, key or address of anybody is in it."""
+"""The metrics of /metrics; they contain no texts, keys or addresses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-SIZES = (1, 2, 4, 8, 16, 32, 64)
+SECOND_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # a folder in which several processes of one service count
 
 
@@ -30,10 +30,14 @@ class Measures:
             "saccade_requests", "Requests by route and status.", ["route", "status"], **make
         )
         self.seconds = Histogram(
-            "saccade_request_seconds", "Seconds to an answer.", ["route"], buckets=SECONDS, **make
+            "saccade_request_seconds",
+            "Seconds to an answer.",
+            ["route"],
+            buckets=SECOND_BUCKETS,
+            **make,
         )
         self.batches = Histogram(
-            "saccade_batch_size", "Texts in one step or batch.", buckets=SIZES, **make
+            "saccade_batch_size", "Texts in one step or batch.", buckets=SIZE_BUCKETS, **make
         )
         self.tokens = Counter("saccade_generated_tokens", "Tokens of finished outputs.", **make)
         self.waiting = Gauge(

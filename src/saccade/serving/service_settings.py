@@ -1,4 +1,4 @@
-"""How a service is set up: what it serves, who may ask, and how much of anything a request may take."""
+"""Settings of a service: models, access and limits."""
 
 import hmac
 import ipaddress
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..errors import SaccadeError
 
-SHORTEST_KEY = 16  # characters
+MIN_KEY_CHARACTERS = 16  # characters
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
-STOPPING = 8.0  # seconds in which accepted requests are answered after SIGTERM
+STOP_SECONDS = 8.0  # seconds in which accepted requests are answered after SIGTERM
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ def read_keys(path: Path) -> tuple[str, ...]:
         raise SaccadeError(
             f"the key file {path} cannot be read as lines of ASCII; check its path and permissions"
         ) from None
-    short = next((n for n, key in enumerate(lines, 1) if len(key) < SHORTEST_KEY), None)
+    short = next((n for n, key in enumerate(lines, 1) if len(key) < MIN_KEY_CHARACTERS), None)
     if short is not None or not lines:
         got = f"key {short} of {path} is shorter" if short else f"{path} is empty"
         raise SaccadeError(
-            f"expected keys of at least {SHORTEST_KEY} characters, one per line; {got}; make one: openssl rand -hex 32"
+            f"expected keys of at least {MIN_KEY_CHARACTERS} characters, one per line; {got}; make one: openssl rand -hex 32"
         )
     return tuple(lines)

@@ -38,8 +38,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-EXAMPLES = 6
-FEW = {"train": 60, "dev": 1, "test": 40}  # examples that are generated to choose from
+MAX_EXAMPLES = 6
+EXAMPLE_SIZES = {"train": 60, "dev": 1, "test": 40}  # examples that are generated to choose from
 
 
 def page_routes(service: Service) -> list[Route]:
@@ -86,8 +86,9 @@ def examples_of(served: Served) -> list[dict[str, str]]:
     )
     if where is None:
         return []
-    some = read(served.task.data, where, data.options_of(where) | FEW)
-    return [as_input(served, one) for one in some[:: max(1, len(some) // EXAMPLES)][:EXAMPLES]]
+    some = read(served.task.data, where, data.options_of(where) | EXAMPLE_SIZES)
+    step = max(1, len(some) // MAX_EXAMPLES)
+    return [as_input(served, one) for one in some[::step][:MAX_EXAMPLES]]
 
 
 def as_input(served: Served, one: Any) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,10 +62,8 @@ def data() -> Any:
 
 def rows(deck: str | None = None, slide: str | None = None) -> list[Row]:
     """All rows, a deck's, or one slide's by its name or its number in the deck."""
-    found = [
-        Row(**{key.replace("with", "with_"): value for key, value in one.items()})
-        for one in data()["rows"]
-    ]
+    fields = lambda one: {key.replace("with", "with_"): value for key, value in one.items()}
+    found = [Row(**fields(one)) for one in data()["rows"]]
     if deck is None:
         return found
     if deck not in data()["decks"]:
@@ -87,22 +84,16 @@ def slips() -> list[dict[str, str]]:
 
 def slip_rows() -> list[list[str]]:
     """The slips as a table with its header."""
-    rows = [
-        [one["deck"], one["slide"], one["says"], one["right"], one["test"] or "nothing to compute"]
-        for one in slips()
-    ]
+    keys = ("deck", "slide", "says", "right")
+    rows = [[*(one[key] for key in keys), one["test"] or "nothing to compute"] for one in slips()]
     return [["deck", "slide", "the slide says", "right is", "checked by"], *rows]
 
 
 def tiny_words(words: list[str]) -> list[str]:
     """The settings with which the trainings of a command take seconds."""
     recipe = words[1] if words[0] in ("train", "compare") else ""
-    return [
-        one
-        for name, settings in data()["tiny"].items()
-        if recipe.startswith(name)
-        for one in settings
-    ]
+    every = data()["tiny"].items()
+    return [one for name, settings in every if recipe.startswith(name) for one in settings]
 
 
 def build_site(
@@ -118,11 +109,8 @@ def build_site(
 
     folder.mkdir(parents=True, exist_ok=True)
     models = train_models(folder, tiny, note)
-    pages = [
-        ("index.html", "All lectures"),
-        *((f"{deck}.html", f"Deck {deck}") for deck in data()["decks"]),
-        (f"{SLIPS}.html", "Slips"),
-    ]
+    pages = [(f"{deck}.html", f"Deck {deck}") for deck in data()["decks"]]
+    pages = [("index.html", "All lectures"), *pages, (f"{SLIPS}.html", "Slips")]
     overview, made = [], dict[str, Path]()
     for deck, title in data()["decks"].items():
         sections, table = list[Section](), [["slide", "what it shows", "command", "runs today"]]
@@ -133,20 +121,16 @@ def build_site(
             table.append([row.title, row.shows, row.run, f"not yet: {wrong}" if wrong else "yes"])
         overview.append(Section(f"Deck {deck}: {title}", table=table))
         made[f"{deck}.html"] = folder / f"{deck}.html"
-        write_atomically(
-            folder / f"{deck}.html", report_page(f"Deck {deck}: {title}", sections, pages).encode()
-        )
+        page = report_page(f"Deck {deck}: {title}", sections, pages)
+        write_atomically(folder / f"{deck}.html", page.encode())
     made["index.html"], made[f"{SLIPS}.html"] = folder / "index.html", folder / f"{SLIPS}.html"
-    write_atomically(
-        made["index.html"], report_page("The lectures, live", overview, pages).encode()
-    )
+    page = report_page("The lectures, live", overview, pages)
+    write_atomically(made["index.html"], page.encode())
     about = "Where a slide slips, what is right, and the test that computes it."
     # names of tests wrap as words
     listed = [[*row, test.replace("::test_", ": ").replace("_", " ")] for *row, test in slip_rows()]
-    write_atomically(
-        made[f"{SLIPS}.html"],
-        report_page("Slips", [Section("Slips", about, listed)], pages).encode(),
-    )
+    page = report_page("Slips", [Section("Slips", about, listed)], pages)
+    write_atomically(made[f"{SLIPS}.html"], page.encode())
     return made
 
 
@@ -184,29 +168,22 @@ def section_of(
         made.code += f"\n$ {row.page}" if row.page else ""
         lines = prints([word for word in words if word != "--json"]).rstrip().splitlines()
         cut = [f"… {len(lines) - MAX_LINES} more lines"] if len(lines) > MAX_LINES else []
-        made.code += "\n\n" + "\n".join(
-            re.sub(r"\s+$", "", line) for line in [*lines[:MAX_LINES], *cut]
-        )
+        made.code += "\n\n" + "\n".join(line.rstrip() for line in [*lines[:MAX_LINES], *cut])
     if row.draw:
         what, *names = row.draw.split()
-        options = {
-            key: int(value)
-            for key, _, value in (name.partition("=") for name in names if "=" in name)
-        }
+        given = (name.split("=", 1) for name in names if "=" in name)
+        options = {key: int(value) for key, value in given}
         options |= data()["tiny_draw"].get(what, {}) if tiny else {}
         drawn = drawing.draw(what, [name for name in names if "=" not in name], **options)
         made.text += f"\n\n{drawn.text}"
-        made.picture, made.table = (
-            drawn.picture(),
-            drawn.table if len(drawn.table) <= MAX_ROWS else None,
-        )
+        made.picture = drawn.picture()
+        made.table = drawn.table if len(drawn.table) <= MAX_ROWS else None
     if row.look:
         made.document = api.show(api.load(models[row.with_], "cpu"), row.look)
         made.text += f"\n\nThe view is of a model by the recipe {data()['runs'][row.with_]}."
     if row.worked is not None:
         worked = worked_sentence(row.worked.split(), False) if row.worked else worked_example(False)
         site = Site("self-attention", worked.tokens, worked.tokens, [worked.weights])
-        made.document = Document(
-            " ".join(worked.tokens), worked.tokens, worked.tokens, [site], "by hand"
-        )
+        tokens = worked.tokens
+        made.document = Document(" ".join(tokens), tokens, tokens, [site], "by hand")
     return made

@@ -59,13 +59,11 @@ def pooled(found: Found, groups: int) -> Site:
         summed = pad(part, (0, -width % across)).unflatten(-1, (-1, across)).sum(-1)
         for n, group in enumerate(summed.split(size, 1), start // size):
             torch.mean(group, 1, out=tiles[:, n])
-    strongest = [
-        list(zip(*both, strict=True)) for both in zip(at.tolist(), values.tolist(), strict=True)
-    ]
+    each = zip(at.tolist(), values.tolist(), strict=True)
+    strongest = [list(zip(*both, strict=True)) for both in each]
     names = group_names(found.rows, size), group_names(found.columns, across)
-    return Site(
-        found.name, *names, tiles, long=Long(found.rows, found.columns, (size, across), strongest)
-    )
+    long = Long(found.rows, found.columns, (size, across), strongest)
+    return Site(found.name, *names, tiles, long=long)
 
 
 def group_names(words: list[str], size: int) -> list[str]:

@@ -51,9 +51,8 @@ def upsample(weights: Weights, height: int, width: int, offset: Offset = (0.0, 0
 
     def between(count: int, at: NDArray[np.floating]) -> NDArray[np.floating]:
         """How much each of `count` positions counts at each pixel."""
-        return np.clip(
-            1 - np.abs(np.clip(at - 0.5, 0, count - 1)[:, None] - np.arange(count)), 0, None
-        )
+        middle = np.clip(at - 0.5, 0, count - 1)[:, None]
+        return np.clip(1 - np.abs(middle - np.arange(count)), 0, None)
 
     down, across = pixels_in_grid(weights.shape, (height, width), offset)
     return between(weights.shape[0], down) @ weights @ between(weights.shape[1], across).T
@@ -73,11 +72,8 @@ def lit(picture: Pixels, weights: Weights, offset: Offset = (0.0, 0.0)) -> Pixel
     height, width = picture.shape[:2]
     if is_hard(weights):
         at = zip(pixels_in_grid(weights.shape, (height, width), offset), weights.shape, strict=True)
-        smooth = np.asarray(
-            weights[
-                np.ix_(*(np.clip(np.floor(place), 0, count - 1).astype(int) for place, count in at))
-            ]
-        )
+        cells = (np.clip(np.floor(place), 0, count - 1).astype(int) for place, count in at)
+        smooth = np.asarray(weights[np.ix_(*cells)])
     else:
         smooth = upsample(weights, height, width, offset)
     part = np.clip(smooth / (weights.max() or 1.0), 0, 1)[:, :, None]

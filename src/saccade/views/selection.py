@@ -85,6 +85,5 @@ def _words(labels: Sequence[str]) -> tuple[list[str], NDArray[np.floating]]:
         groups[-1].append(n)
     texts = ["\0".join(labels[n].removeprefix("##") for n in group) for group in groups]
     names = [PARTS.sub(r"\1", text).replace("\0", "") for text in texts]
-    return [name.strip(BLANK) or name for name in names], np.array(
-        [[n in group for n in range(len(labels))] for group in groups]
-    )
+    pieces = np.array([[n in group for n in range(len(labels))] for group in groups])
+    return [name.strip(BLANK) or name for name in names], pieces

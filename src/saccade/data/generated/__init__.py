@@ -26,6 +26,14 @@ class Dice:
     def between(self, low: int, high: int) -> int:
         return low + int(self.random() * (high - low + 1))
 
+    def take(self, items: list[Item]) -> Item:
+        """One item, which is removed."""
+        return items.pop(self.between(0, len(items) - 1))
+
+    def shuffled(self, items: Iterable[Item]) -> list[Item]:
+        left = list(items)
+        return [self.take(left) for _ in range(len(left))]
+
 
 def load_words(corpus: str) -> Any:
     """The word tables of a corpus, `CORPUS.json` beside this file."""
@@ -38,10 +46,10 @@ def draw_parts(
     sizes: Sequence[int],
     draw: Callable[[int], Item],
     text: str,
-    meaning: str,
+    meaning: str = "",
     known: Iterable[str] = (),
 ) -> dict[str, list[Item]]:
-    """Parts of these sizes of what `draw(line)` gives: no `text` twice or among the `known`, no `meaning` in two parts."""
+    """Parts of these sizes of what `draw(line)` gives: no `text` twice or among the `known`, no `meaning` (else the text) in two parts."""
     parts: dict[str, list[Item]] = {"train": [], "dev": [], "test": []}
     if min(sizes) < 0 or sum(sizes) > most:
         asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))
@@ -53,10 +61,8 @@ def draw_parts(
     for (name, part), size in reversed(list(zip(parts.items(), sizes, strict=True))):
         while len(part) < size:
             item = draw(len(part) + 1)
-            if (
-                getattr(item, text) not in seen
-                and owner.setdefault(getattr(item, meaning), name) == name
-            ):
-                seen.add(getattr(item, text))
+            said, meant = getattr(item, text), getattr(item, meaning or text)
+            if said not in seen and owner.setdefault(meant, name) == name:
+                seen.add(said)
                 part.append(item)
     return parts

@@ -1,10 +1,13 @@
 """Bags of numbers: the label is the largest one, whatever the order they are written in."""
 
+from dataclasses import replace
+from functools import partial
+
 from ...errors import SaccadeError
 from ..labeled import Labeled
 from . import Dice, draw_parts
 
-MOST = 100_000
+MAX_EXAMPLES = 100_000
 # the largest number of a bag, and how many are in it: the least and the most
 LABELS, SIZES = ((5, 24), (3, 12))
 
@@ -25,17 +28,11 @@ def bags(
             f"ordered is {ordered!r}, expected true or false; leave it out for bags in any order"
         )
     dice = Dice(seed)
-    parts = draw_parts(
-        "bags", MOST, (train, dev, test), lambda line: draw_bag(dice, line), "text", "text"
-    )
-    return {
-        name: part if ordered and name != "test" else [shuffled(dice, one) for one in part]
-        for name, part in parts.items()
-    }
-
-
-def shuffled(dice: Dice, bag: Labeled) -> Labeled:
-    left, found = bag.text.split(), list[str]()
-    while left:
-        found.append(left.pop(dice.between(0, len(left) - 1)))
-    return Labeled(" ".join(found), bag.label, bag.line)
+    draw = partial(draw_bag, dice)
+    parts = draw_parts("bags", MAX_EXAMPLES, (train, dev, test), draw, "text")
+    for name in ("test",) if ordered else tuple(parts):
+        mixed = (" ".join(dice.shuffled(one.text.split())) for one in parts[name])
+        parts[name] = [
+            replace(one, text=text) for one, text in zip(parts[name], mixed, strict=True)
+        ]
+    return parts

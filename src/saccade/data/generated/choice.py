@@ -40,11 +40,7 @@ class Chooser(Dice):
 
     def noun(self, kinds: Names, site: str | None = None) -> Noun | None:
         """A noun of these kinds that goes with such a site and is not in the sentence yet, if there is one."""
-        fits = [
-            noun
-            for noun in say.NOUNS
-            if noun.kind in kinds and (site is None or site in noun.sites)
-        ]
+        fits = [noun for noun in say.NOUNS if noun.kind in kinds and site in (None, *noun.sites)]
         fresh = [noun for noun in fits if noun.english not in self.used]
         if not fresh:
             return None
@@ -54,17 +50,9 @@ class Chooser(Dice):
 
     def verb(self, kinds: Names, role: int) -> Frame | None:
         """A fresh transitive verb with these kinds as subject (role 0) or object (role 1), and the kinds of the other role."""
-        frames = (
-            (verb, frame)
-            for verb in say.VERBS
-            if verb.english[0] not in self.used
-            for frame in verb.frames
-        )
-        fresh = [
-            (verb, frame[1 - role])
-            for verb, frame in frames
-            if all(kind in frame[role] for kind in kinds)
-        ]
+        unused = (verb for verb in say.VERBS if verb.english[0] not in self.used)
+        frames = ((verb, frame) for verb in unused for frame in verb.frames)
+        fresh = [(verb, frame[1 - role]) for verb, frame in frames if {*kinds} <= {*frame[role]}]
         return self.pick(fresh) if fresh else None
 
     def determiners(self, noun: Noun, plural: bool, room: int, style: Style) -> list[Determiner]:
@@ -86,9 +74,9 @@ class Chooser(Dice):
         names = {"B": kind.before, "O": kind.outer, "I": kind.inner}
         chosen: dict[str, tuple[Adjective, ...]] = {"B": (), "O": (), "I": ()}
         public = room >= 2 and noun.kind in PUBLIC and self.chance(0.5)
-        pattern = (
-            "OI" if public else self.pick(PATTERNS[min(room, self.pick((0, 1, 1, 2, 2, 2, 3)))])
-        )
+        pattern = "OI"
+        if not public:
+            pattern = self.pick(PATTERNS[min(room, self.pick((0, 1, 1, 2, 2, 2, 3)))])
         for letter in pattern.removeprefix("V"):
             fits = [self.adjective[name] for name in names[letter] if name in self.adjective]
             # of two before the noun "beautiful" is the first, in both languages
@@ -98,19 +86,15 @@ class Chooser(Dice):
             if fits:
                 chosen[letter] += (self.pick(fits),)
         first = (*chosen["B"], *chosen["O"], *chosen["I"])[:1]
-        return (
-            chosen["B"],
-            chosen["O"] + chosen["I"],
-            "V" in pattern and bool(first) and first[0].gradable,
-        )
+        very = "V" in pattern and bool(first) and first[0].gradable
+        return chosen["B"], chosen["O"] + chosen["I"], very
 
     def core(self, noun: Noun, room: int, style: Style = ANY) -> Phrase:
         """Determiner, adjectives and noun in at most `room` words."""
         plural = self.chance(style.many)
         determiners = self.determiners(noun, plural, room - 2, style)
-        return say.noun_phrase(
-            noun, plural, determiners, *self.adjectives(noun, room - 1 - len(determiners))
-        )
+        adjectives = self.adjectives(noun, room - 1 - len(determiners))
+        return say.noun_phrase(noun, plural, determiners, *adjectives)
 
     def adverb(self, verb: Verb, room: int) -> Phrase:
         if room < 1 or self.chance(0.75):
@@ -120,17 +104,12 @@ class Chooser(Dice):
 
     def time(self, room: int) -> Phrase:
         """When it happened, in at most `room` words: yesterday, in 1992, in august 1992, on 14 july 1992."""
-        month, year, day = (
-            self.pick(WORDS["months"]),
-            self.pick(WORDS["years"]),
-            self.pick(WORDS["days"]),
-        )
+        month = self.pick(WORDS["months"])
+        year = self.pick(WORDS["years"])
+        day = self.pick(WORDS["days"])
         ways = [say.word("yesterday", "NOUN", "hier"), say.date(month), self.year()]
-        ways += [
-            say.date(month, year=year),
-            say.date(month, day),
-            *[say.date(month, day, year)] * 2,
-        ]
+        ways += [say.date(month, year=year), say.date(month, day)]
+        ways += [say.date(month, day, year)] * 2
         return self.pick([phrase for phrase in ways if len(phrase) <= room][-4:])
 
     def year(self) -> Phrase:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from ..pairs import Pair
 from . import Dice, draw_parts, load_words
 
-MOST = 100_000
+MAX_EXAMPLES = 100_000
 FIRST, LAST = date(1700, 1, 1), date(2099, 12, 31)
 DAY = timedelta(days=1)
 WORDS = load_words("dates")
@@ -50,38 +50,17 @@ class Form:
 
     def write(self, day: date) -> str:
         day -= self.shift * DAY
-        month, weekday, short = (
-            WORDS["months"][day.month - 1],
-            WORDS["weekdays"][day.weekday()],
-            WORDS["short ordinals"],
-        )
-        return self.pattern.format(
-            **{
-                "d": day.day,
-                "m": day.month,
-                "y": day.year,
-                "y2": day.year % 100,
-                "n": day.timetuple().tm_yday,
-            },
-            **{
-                "D": short[day.day],
-                "N": short[day.month],
-                "X": roman(day.year),
-                "words": year_words(day.year),
-            },
-            **{
-                "M": month,
-                "U": month.upper(),
-                "L": month.lower(),
-                "W": weekday,
-                "spelled": WORDS["ordinals"][day.day],
-            },
-            **{
-                "S": WORDS["short"][day.month - 1],
-                "R": roman(day.month),
-                "week": WORDS["ordinals"][(day.day + 6) // 7],
-            },
-        )
+        month = WORDS["months"][day.month - 1]
+        weekday = WORDS["weekdays"][day.weekday()]
+        short = WORDS["short ordinals"]
+        numbers = {"d": day.day, "m": day.month, "y": day.year, "y2": day.year % 100}
+        numbers |= {"n": day.timetuple().tm_yday}
+        words = {"D": short[day.day], "N": short[day.month], "words": year_words(day.year)}
+        words |= {"M": month, "U": month.upper(), "L": month.lower(), "W": weekday}
+        words |= {"S": WORDS["short"][day.month - 1], "spelled": WORDS["ordinals"][day.day]}
+        words |= {"X": roman(day.year), "R": roman(day.month)}
+        words |= {"week": WORDS["ordinals"][(day.day + 6) // 7]}
+        return self.pattern.format(**numbers, **words)
 
 
 def pick_between(dice: Dice, first: date = FIRST, last: date = LAST) -> date:
@@ -151,4 +130,4 @@ def dates(
         day = form.pick(dice)
         return Pair(form.write(day), day.isoformat(), line)
 
-    return draw_parts("dates", MOST, (train, dev, test), draw, "source", "target")
+    return draw_parts("dates", MAX_EXAMPLES, (train, dev, test), draw, "source", "target")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..labeled import Labeled
 from . import Dice, draw_parts, load_words
 
-MOST = 100_000
+MAX_EXAMPLES = 100_000
 LABELS = ("entailment", "neutral", "contradiction")
 WORDS = load_words("entailment")
 SLOTS = ("kinds", "colors", "actions", "where")
@@ -96,4 +96,4 @@ def entailment(
     def draw(line: int) -> Labeled:
         return speaker.pair(LABELS[line % 3], line)
 
-    return draw_parts("entailment", MOST, (train, dev, test), draw, "text", "text")
+    return draw_parts("entailment", MAX_EXAMPLES, (train, dev, test), draw, "text")

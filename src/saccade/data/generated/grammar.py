@@ -31,17 +31,13 @@ def members(value: Any) -> Any:
     """The value, with the names of groups in its lists replaced by their members."""
     if not isinstance(value, list):
         return value
-    each = (
-        GROUPS[item] if isinstance(item, str) and item in GROUPS else (members(item),)
-        for item in value
-    )
+    is_group = lambda item: isinstance(item, str) and item in GROUPS
+    each = (GROUPS[item] if is_group(item) else (members(item),) for item in value)
     return tuple(chain.from_iterable(each))
 
 
 def records(rows: Sequence[dict[str, Any]]) -> tuple[SimpleNamespace, ...]:
-    return tuple(
-        SimpleNamespace(**{key: members(value) for key, value in row.items()}) for row in rows
-    )
+    return tuple(SimpleNamespace(**{key: members(row[key]) for key in row}) for row in rows)
 
 
 for _name, _members in WORDS["groups"].items():
@@ -179,10 +175,8 @@ def active(
     if past and verb.auxiliary == "être":
         conjugated, rest = ("sont" if subject.plural else "est"), (agree(verb.french[2], subject),)
     elif past:
-        conjugated, rest = (
-            ("ont" if subject.plural else "a"),
-            (agree(verb.french[2], before) if before else verb.french[2],),
-        )
+        conjugated = "ont" if subject.plural else "a"
+        rest = (agree(verb.french[2], before or Head()),)
     mots = (Mot(conjugated, (source,)), *adverb.french, *(Mot(text, (source,)) for text in rest))
     return Phrase((*adverb.english, source), mots)
 
@@ -205,9 +199,9 @@ def date(
     month: tuple[str, str] | None, day: tuple[str, str] | None = None, year: str | None = None
 ) -> Phrase:
     """A date: on 14 july 1992, le 14 juillet 1992; in august 1992, en août 1992; in 1992, en 1992."""
-    phrase = (
-        word("on", "ADP", "le") + word(day[0], "NUM", day[1]) if day else word("in", "ADP", "en")
-    )
+    phrase = word("in", "ADP", "en")
+    if day:
+        phrase = word("on", "ADP", "le") + word(day[0], "NUM", day[1])
     phrase += word(month[0], "NOUN", month[1]) if month else Phrase()
     return phrase + word(year, "NUM", year) if year else phrase
 
@@ -220,11 +214,8 @@ def spell(mots: Sequence[Mot], tables: Any = WORDS) -> list[Mot]:
             article = done.pop()
             mot = Mot(merged, mot.sure, mot.possible + article.sure + article.possible)
         # a vowel or a mute h, but not huit and onze
-        vowel = (
-            bool(done)
-            and done[-1].text[0] in "aeiouâàéèêîôûh"
-            and done[-1].text not in ("huit", "onze")
-        )
+        following = done[-1].text if done else "-"
+        vowel = following[0] in "aeiouâàéèêîôûh" and following not in ("huit", "onze")
         if vowel and (form := mot.before_vowel or tables["before vowel"].get(mot.text)):
             mot = Mot(form, mot.sure, mot.possible)
         done.append(mot)
@@ -241,8 +232,7 @@ def pair(phrase: Phrase, line: int = 0, tables: Any = WORDS) -> Pair:
     at_word = {id(item): at for at, item in enumerate(phrase.english)}
     mots = spell(phrase.french, tables)
     sure = {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.sure}
-    possible = sure | {
-        (at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.possible
-    }
+    more = {(at_word[id(item)], at) for at, mot in enumerate(mots) for item in mot.possible}
+    possible = sure | more
     target, tags = " ".join(mot.text for mot in mots), tuple(item.tag for item in phrase.english)
     return Pair(" ".join(texts), target, line, tuple(sorted(sure)), tuple(sorted(possible)), tags)

@@ -7,11 +7,13 @@ The karate club: who met whom outside of a university's karate club, whose membe
 or its president ("Officer", member 34). karate.json has its ties, and where they were published.
 """
 
+from functools import partial
+
 from ...errors import SaccadeError
 from ..node_graphs import LINKED, Edge, Graph
 from . import Dice, draw_parts, load_words
 
-MOST = 100_000
+MAX_EXAMPLES = 100_000
 COLORS, KINDS = (load_words("graphs")[name] for name in ("colors", "kinds"))
 CLUB = load_words("karate")  # members are counted from 1
 SHOWN = 0.5  # how often a node shows its group's color
@@ -22,9 +24,9 @@ FRIENDS = 0.9  # of the edges within a group, and rivals of those across
 def draw_graph(dice: Dice, line: int) -> Graph:
     """Two or three groups of six to nine nodes, in any order."""
     colors = list(COLORS)
-    groups = [colors.pop(dice.between(0, len(colors) - 1)) for _ in range(dice.between(2, 3))]
+    groups = [dice.take(colors) for _ in range(dice.between(2, 3))]
     nodes = [color for color in groups for _ in range(dice.between(6, 9))]
-    labels = tuple(nodes.pop(dice.between(0, len(nodes) - 1)) for _ in range(len(nodes)))
+    labels = tuple(dice.shuffled(nodes))
     words = tuple(label if dice.chance(SHOWN) else dice.pick(COLORS) for label in labels)
     edges: list[Edge] = []
     for i in range(len(labels)):
@@ -39,10 +41,8 @@ def graphs(
     train: int = 2000, dev: int = 100, test: int = 200, seed: int = 0
 ) -> dict[str, list[Graph]]:
     """Graphs of people in two or three groups; the label of each node is the color of its group, which its friends show better than it does."""
-    dice = Dice(seed)
-    return draw_parts(
-        "graphs", MOST, (train, dev, test), lambda line: draw_graph(dice, line), "source", "source"
-    )
+    draw = partial(draw_graph, Dice(seed))
+    return draw_parts("graphs", MAX_EXAMPLES, (train, dev, test), draw, "source")
 
 
 def karate(train: int = 2, dev: int = 10, test: int = 22, seed: int = 0) -> dict[str, list[Graph]]:
@@ -56,12 +56,7 @@ def karate(train: int = 2, dev: int = 10, test: int = 22, seed: int = 0) -> dict
         raise SaccadeError(
             f"{asked}, but 'karate' has {members} members, each in one part; ask for fewer"
         )
-    dice, others = Dice(seed), [*range(2, members)]
-    order = [
-        1,
-        members,
-        *(others.pop(dice.between(0, len(others) - 1)) for _ in range(len(others))),
-    ]
+    order = [1, members, *Dice(seed).shuffled(range(2, members))]
     edges = tuple((a - 1, b - 1, LINKED) for a, b in CLUB["ties"])
     words = tuple(f"member-{n}" for n in range(1, members + 1))
     factions = [CLUB["factions"][n not in CLUB["with_the_first"]] for n in range(1, members + 1)]

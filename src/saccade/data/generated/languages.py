@@ -16,7 +16,7 @@ from .grammar import Mot, Phrase, Word, pair
 BOOK = load_words("languages")
 NAMES: dict[str, str] = BOOK["names"]
 GENDERS, CASES = "mfn", ("subject", "object", "location")
-MOST_CLAUSES = 3
+MAX_CLAUSES = 3
 
 
 def records(name: str) -> list[tuple[list[str], dict[str, list[str]]]]:
@@ -59,13 +59,8 @@ class Clause(NamedTuple):
         """In the order of English."""
         where = [self.where[0], *self.where[2].english] if self.where else []
         thing = self.object.english if self.object else []
-        return [
-            *self.subject.english,
-            self.verb[0],
-            *thing,
-            *where,
-            *([self.time[0]] if self.time else []),
-        ]
+        time = [self.time[0]] if self.time else []
+        return [*self.subject.english, self.verb[0], *thing, *where, *time]
 
 
 class Author(Dice):
@@ -80,9 +75,8 @@ class Author(Dice):
             if self.chance(0.4) and (sense == "size" or entry[0][1] != "person"):
                 adjective = self.pick([one for one in ADJECTIVES if one[0][1] == sense])
                 chosen.append((Word(adjective[0][0], "ADJ"), adjective))
-        return Named(
-            Word(self.pick(("the", "the", "a")), "DET"), chosen, Word(entry[0][0], "NOUN"), entry
-        )
+        article = Word(self.pick(("the", "the", "a")), "DET")
+        return Named(article, chosen, Word(entry[0][0], "NOUN"), entry)
 
     def clause(self) -> Clause:
         used: set[str] = set()
@@ -91,16 +85,14 @@ class Author(Dice):
         subject = self.named(doers, used)
         thing = self.named(done[0], used) if done else None
         site, when = self.pick(LOCATIONS), self.pick(TIMES)
-        where = (
-            (Word(site[0][0], "ADP"), site, self.named(["location"], used))
-            if self.chance(0.5)
-            else None
-        )
+        where = None
+        if self.chance(0.5):
+            where = (Word(site[0][0], "ADP"), site, self.named(["location"], used))
         time = (Word(when[0][0], "ADV"), when) if self.chance(0.4) else None
         return Clause(subject, (Word(verb[0][0], "VERB"), verb), thing, where, time)
 
     def draw(self) -> list[Clause]:
-        return [self.clause() for _ in range(1 + int(MOST_CLAUSES * self.random() * self.random()))]
+        return [self.clause() for _ in range(1 + int(MAX_CLAUSES * self.random() * self.random()))]
 
 
 def say_noun(to: str, named: Named, case: str, ergative: bool = False) -> list[Mot]:
@@ -122,11 +114,8 @@ def say_noun(to: str, named: Named, case: str, ergative: bool = False) -> list[M
         at = cell if to == "de" else gender
         before.insert(0, Mot(BOOK["articles"][to][article].split()[at], (named.article,)))
     elif article == "a":
-        before[:0] = (
-            [Mot("一", (named.article,)), Mot(forms[1], (), (named.article,))]
-            if to == "zh"
-            else [Mot("एक", (named.article,))]
-        )
+        measure = [Mot(forms[1], (), (named.article,))] * (to == "zh")
+        before[:0] = [Mot("一" if to == "zh" else "एक", (named.article,)), *measure]
     possible = (named.article,) if to in ("zh", "hi") and article == "the" else ()
     return [*before, Mot(forms[2] if oblique else noun, (named.noun,), possible), *reversed(after)]
 
@@ -144,17 +133,14 @@ def say_clause(to: str, clause: Clause) -> list[Mot]:
         said = [Mot("सोई", (verb,))]
     parts = {"S": subject, "V": said, "A": [Mot("hat", (verb,))]}
     if clause.object:
-        parts["O"] = say_noun(to, clause.object, "object") + (
-            [Mot("को", (), (clause.object.noun,))] if to == "hi" else []
-        )
+        parts["O"] = say_noun(to, clause.object, "object")
+        parts["O"] += [Mot("को", (), (clause.object.noun,))] * (to == "hi")
     if clause.where:
         word, (_, around), named = clause.where
         at = around[to].index("…")
-        first, last = (
-            [Mot(text, (word,)) for text in texts]
-            for texts in (around[to][:at], around[to][at + 1 :])
-        )
-        parts["P"] = [*first, *say_noun(to, named, "location"), *last]
+        said_around = [Mot(text, (word,)) for text in around[to]]
+        place = say_noun(to, named, "location")
+        parts["P"] = [*said_around[:at], *place, *said_around[at + 1 :]]
     if clause.time:
         parts["T"] = [Mot(text, (clause.time[0],)) for text in clause.time[1][1][to]]
     return [mot for letter in BOOK["orders"][to] for mot in parts.get(letter, [])]
@@ -170,23 +156,16 @@ def translate(clauses: list[Clause], to: str, line: int = 0) -> Pair:
             mots += [Mot(text, (joined,)) for text in AND[1][to]]
         english += clause.english()
         mots += say_clause(to, clause)
-    tables = (
-        FRENCH
-        if to == "fr"
-        else {name: BOOK[name][to] for name in ("contractions", "before vowel")}
-    )
+    own = {} if to == "fr" else {name: BOOK[name][to] for name in ("contractions", "before vowel")}
+    tables = own or FRENCH
     return pair(Phrase(tuple(english), tuple(mots)), line, tables)
 
 
 def black_cat() -> Clause:
     """The sentence of the lectures."""
     find = lambda rows, name: next(one for one in rows if one[0][0] == name)
-    cat = Named(
-        Word("the", "DET"),
-        [(Word("black", "ADJ"), find(ADJECTIVES, "black"))],
-        Word("cat", "NOUN"),
-        find(NOUNS, "cat"),
-    )
+    black = [(Word("black", "ADJ"), find(ADJECTIVES, "black"))]
+    cat = Named(Word("the", "DET"), black, Word("cat", "NOUN"), find(NOUNS, "cat"))
     mouse = Named(Word("the", "DET"), [], Word("mouse", "NOUN"), find(NOUNS, "mouse"))
     return Clause(cat, (Word("ate", "VERB"), find(VERBS, "ate")), mouse, None, None)
 

@@ -14,22 +14,12 @@ from . import grammar as say
 from .choice import ANY, DEFINITE, SINGLE, Chooser, Frame, Style
 from .grammar import AND, HERE, KINDS, WORDS, Head, Names, Noun, Phrase, Verb
 
-SHORTEST, LONGEST, MOST = 4, 40, 1_000_000
-DEEPEST = 3  # relative clauses inside each other
-PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THINGS = map(
-    say.GROUPS.__getitem__,
-    [
-        "PEOPLE",
-        "ANIMALS",
-        "ANIMATE",
-        "BODIES",
-        "TOPICS",
-        "BUILDINGS",
-        "PLACES",
-        "SMALL_THINGS",
-        "THINGS",
-    ],
-)
+MIN_WORDS, MAX_WORDS, MAX_EXAMPLES = 4, 40, 1_000_000
+MAX_DEPTH = 3  # relative clauses inside each other
+PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THINGS = (
+    say.GROUPS[name]
+    for name in ("PEOPLE", "ANIMALS", "ANIMATE", "BODIES", "TOPICS", "BUILDINGS", "PLACES", "SMALL_THINGS", "THINGS")
+)  # fmt: skip
 
 
 class Author(Chooser):
@@ -45,7 +35,7 @@ class Author(Chooser):
             ways += [self.whereabouts] * (
                 0 if noun.kind in (*TOPICS, *BODIES, "pact", "opening", "town") else 2
             )
-            ways += [self.relative] * (4 if depth < DEEPEST else 0)
+            ways += [self.relative] * (4 if depth < MAX_DEPTH else 0)
         if not ways:
             return self.core(noun, room, style)
         way = self.pick(ways)
@@ -120,22 +110,17 @@ class Author(Chooser):
                 phrase += say.active(verb, self.past, subject.head, before=head)
                 return phrase + self.rest(verb, room - len(phrase), depth + 1)
         clause = self.predicate(head, room - 1, depth + 1)
-        return (
-            say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui") + clause
-            if clause
-            else Phrase()
-        )
+        who = say.word("who" if noun.kind in PEOPLE else "that", "PRON", "qui")
+        return who + clause if clause else Phrase()
 
     def rest(self, verb: Verb, room: int, depth: int) -> Phrase:
         """What follows verb and object: to whom it is given, where it happens, here."""
         if verb.receivers:
             return self.after("to", self.noun(verb.receivers), room, depth)
         if verb.placed and room >= 3 and self.chance(0.6):
-            return (
-                self.after("with", self.noun(PEOPLE), room, depth)
-                if self.chance(0.12)
-                else self.location(room, depth)
-            )
+            if self.chance(0.12):
+                return self.after("with", self.noun(PEOPLE), room, depth)
+            return self.location(room, depth)
         return say.word(*HERE) if verb.placed and room >= 1 and self.chance(0.3) else Phrase()
 
     def predicate(self, subject: Head, room: int, depth: int) -> Phrase | None:
@@ -147,7 +132,7 @@ class Author(Chooser):
             ways += [partial(self.transitive, frame)] * 6
         if room >= 2 and self.past and (frame := self.verb(subject.kinds, 1)):
             ways += [partial(self.undergoing, frame)] * (2 if animate else 8)
-        ways += [self.property] * (0 if room < 2 or depth >= DEEPEST else 2 if room <= 4 else 1)
+        ways += [self.property] * (0 if room < 2 or depth >= MAX_DEPTH else 2 if room <= 4 else 1)
         ways += [self.intransitive] * (0 if not animate else 3 if room <= 4 else 1)
         ways += [self.staying] * (
             room >= 4 and (animate or subject.kinds[0] in ("thing", "document"))
@@ -166,11 +151,10 @@ class Author(Chooser):
         phrase = say.active(verb, self.past, subject, self.adverb(verb, room - 3 - reserve))
         left = room - len(phrase) - reserve
         if reserve:
-            thing = self.nouns(kinds, min(left, 4), DEEPEST)
+            thing = self.nouns(kinds, min(left, 4), MAX_DEPTH)
         else:
-            share = (
-                left if left < 6 or not verb.placed or self.chance(0.6) else self.between(2, left)
-            )
+            whole = left < 6 or not verb.placed or self.chance(0.6)
+            share = left if whole else self.between(2, left)
             thing = self.nouns(kinds, share, depth, two=not depth)
         if thing is None:
             return None
@@ -190,11 +174,7 @@ class Author(Chooser):
         return phrase + self.rest(verb, room - len(phrase), depth)
 
     def intransitive(self, subject: Head, room: int, depth: int) -> Phrase | None:
-        fits = [
-            verb
-            for verb in say.SLEEPERS
-            if all(kind in verb.frames[0][0] for kind in subject.kinds)
-        ]
+        fits = [verb for verb in say.SLEEPERS if {*subject.kinds} <= {*verb.frames[0][0]}]
         if not fits:
             return None
         verb = self.pick(fits)
@@ -260,14 +240,14 @@ class Author(Chooser):
             else THINGS
         )
         subject = self.nouns(
-            kinds, self.between(2, min(9, max(2, room - 2))), DEEPEST - 1, two=first
+            kinds, self.between(2, min(9, max(2, room - 2))), MAX_DEPTH - 1, two=first
         )
         if subject is None:
             return None
         left = room - len(subject)
         again = left >= 8 and self.chance(0.25)
         predicate = self.predicate(
-            subject.head, left // 2 if again else left, DEEPEST if again else 0
+            subject.head, left // 2 if again else left, MAX_DEPTH if again else 0
         )
         if predicate is None or not again:
             return subject + predicate if predicate else None
@@ -300,27 +280,17 @@ class Author(Chooser):
     def draw(self) -> Phrase:
         """A sentence of a length drawn first: mostly short, fewer and fewer up to 23 words; over a quarter beyond, up to 40."""
         short = self.chance(0.73)
-        room = (
-            SHORTEST + int(20 * min(self.random(), self.random()))
-            if short
-            else self.between(23, LONGEST)
-        )
-        while (phrase := self.sentence(room)) is None or len(phrase) < max(SHORTEST, room - 3):
+        few = MIN_WORDS + int(20 * min(self.random(), self.random())) if short else 0
+        room = few or self.between(23, MAX_WORDS)
+        while (phrase := self.sentence(room)) is None or len(phrase) < max(MIN_WORDS, room - 3):
             pass
         return phrase
 
 
 # the two sentences that explain alignment everywhere, as the grammar builds them
 LECTURE_SENTENCES = tuple(
-    Pair(
-        source,
-        target,
-        line,
-        parse_pharaoh(sure)[0],
-        parse_pharaoh(possible)[0],
-        tuple(tags.split()),
-    )
-    for line, (source, target, sure, possible, tags) in enumerate(WORDS["lecture sentences"], 1)
+    Pair(source, target, line, parse_pharaoh(sure)[0], parse_pharaoh(both)[0], tuple(tags.split()))
+    for line, (source, target, sure, both, tags) in enumerate(WORDS["lecture sentences"], 1)
 )
 
 
@@ -329,28 +299,12 @@ def phrasebook(
 ) -> dict[str, list[Pair]]:
     """English pairs with alignments and tags, in three parts that share no English sentence, nor the lecture's; French has the large
     grammar, de, it, es, zh and hi a smaller one that all languages share."""
-    sizes = (train, dev, test)
-    if languages.check_language(to) != "fr":
-        other, known = (
-            languages.Author(seed),
-            [pair.source for pair in languages.lecture_sentences(to)],
-        )
-        return draw_parts(
-            "phrasebook",
-            MOST,
-            sizes,
-            lambda line: languages.translate(other.draw(), to, line),
-            "source",
-            "source",
-            known,
-        )
-    author, known = Author(seed), [pair.source for pair in LECTURE_SENTENCES]
-    return draw_parts(
-        "phrasebook",
-        MOST,
-        sizes,
-        lambda line: say.pair(author.draw(), line),
-        "source",
-        "source",
-        known,
-    )
+    draw: Callable[[int], Pair]
+    if languages.check_language(to) == "fr":
+        author, lecture = Author(seed), LECTURE_SENTENCES
+        draw = lambda line: say.pair(author.draw(), line)
+    else:
+        other, lecture = languages.Author(seed), languages.lecture_sentences(to)
+        draw = lambda line: languages.translate(other.draw(), to, line)
+    known = [pair.source for pair in lecture]
+    return draw_parts("phrasebook", MAX_EXAMPLES, (train, dev, test), draw, "source", known=known)

@@ -12,7 +12,7 @@ from typing import Any
 from ..labeled import Labeled
 from . import Dice, draw_parts, load_words
 
-MOST = 200_000
+MAX_EXAMPLES = 200_000
 REVERSED = 0.08  # of the opinions that can be said either way; measured, so that a bag of words is right about five times in six
 LABELS = ("negative", "positive")
 WORDS = load_words("reviews")
@@ -31,10 +31,8 @@ class Reviewer(Dice):
             sentences.append(self.opinion(good))
         for _ in range(2):
             if self.chance(0.35):
-                sentences.insert(
-                    self.between(0, len(sentences)),
-                    self.pick((*self.topic["fillers"], *WORDS["small_talk"])),
-                )
+                at, small_talk = self.between(0, len(sentences)), WORDS["small_talk"]
+                sentences.insert(at, self.pick((*self.topic["fillers"], *small_talk)))
         return " ".join(f"{sentence} ." for sentence in dict.fromkeys(sentences))
 
     def opinion(self, good: bool) -> str:
@@ -50,41 +48,22 @@ class Reviewer(Dice):
         """One opinion, `plain` or `reversed` by a word such as "not"; with two-sided words the thing decides: high quality, low price."""
         name = self.pick(WORDS["clauses"])
         rule = WORDS["rules"][name]
-        part = (
-            self.pick((*self.topic["parts"], self.topic["name"]))
-            if name in ("part", "verb")
-            else ""
-        )
+        parts = (*self.topic["parts"], self.topic["name"])
+        part = self.pick(parts) if name in ("part", "verb") else ""
         reverse = self.chance(REVERSED) if rule["plain"] else True
         said = good != reverse
-        be = (
-            self.pick(("are", "were") if part.endswith("+") else ("is", "was"))
-            if name == "part"
-            else ""
-        )
+        forms = ("are", "were") if part.endswith("+") else ("is", "was")
+        be = self.pick(forms) if name == "part" else ""
         word = self.pick(tuple(WORDS[rule["words"][said]]))
         thing = self.pick(WORDS["two_sided"][word][not said]) if name == "two_sided" else ""
         patterns = rule["reversed" if reverse else "plain"]
         pattern = self.pick(patterns) if len(patterns) > 1 else patterns[0]
-        intense = (
-            f"{self.pick(WORDS['intense'])} "
-            if "{intense}" in pattern and self.chance(0.35)
-            else ""
-        )
-        return pattern.format(
-            **{
-                "subject": f"the {part.removesuffix('+')}",
-                "be": be,
-                "word": word,
-                "thing": thing,
-                "intense": intense,
-            },
-            **{
-                "name": self.topic["name"],
-                "plain": WORDS["plain"].get(word),
-                "a": "an" if word[0] in "aeiou" else "a",
-            },
-        )
+        is_intense = "{intense}" in pattern and self.chance(0.35)
+        intense = f"{self.pick(WORDS['intense'])} " if is_intense else ""
+        words = {"subject": f"the {part.removesuffix('+')}", "be": be, "word": word, "thing": thing}
+        words |= {"intense": intense, "name": self.topic["name"]}
+        words |= {"plain": WORDS["plain"].get(word), "a": "an" if word[0] in "aeiou" else "a"}
+        return pattern.format(**words)
 
 
 def reviews(
@@ -96,4 +75,4 @@ def reviews(
     def draw(line: int) -> Labeled:
         return Labeled(reviewer.review(good=line % 2 == 1), LABELS[line % 2], line)
 
-    return draw_parts("reviews", MOST, (train, dev, test), draw, "text", "text")
+    return draw_parts("reviews", MAX_EXAMPLES, (train, dev, test), draw, "text")

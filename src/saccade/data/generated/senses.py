@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..conllu import Sentence
 from . import Dice, draw_parts, load_words
 
-MOST = 50_000
+MAX_EXAMPLES = 50_000
 PLAIN = "–"
 WORDS = load_words("senses")  # senses: a word → its senses → what is near it in each
 
@@ -38,11 +38,9 @@ class Speaker(Dice):
         return Clause(words, {words.index(word): (words.index(near), sense)})
 
     def thing_or_animal(self) -> Clause:
-        animate, thing, tired = (
-            self.pick(WORDS["animate"]),
-            self.pick(WORDS["things"]),
-            self.chance(0.5),
-        )
+        animate = self.pick(WORDS["animate"])
+        thing = self.pick(WORDS["things"])
+        tired = self.chance(0.5)
         how = self.pick(WORDS["of_animate" if tired else "of_things"])
         words = self.clause("animate_or_thing", animate=animate, thing=thing, how=how)
         stands_for = animate if tired else thing
@@ -51,14 +49,11 @@ class Speaker(Dice):
     def she_or_he(self) -> Clause:
         names, woman = [self.pick(WORDS["she"]), self.pick(WORDS["he"])], self.chance(0.5)
         first, second = names if self.chance(0.5) else names[::-1]
-        meets, feels, who = (
-            self.pick(WORDS["meets"]),
-            self.pick(WORDS["feels"]),
-            "she" if woman else "he",
-        )
-        words = self.clause(
-            "she_or_he", first=first, second=second, meets=meets, feels=feels, who=who
-        )
+        meets = self.pick(WORDS["meets"])
+        feels = self.pick(WORDS["feels"])
+        who = "she" if woman else "he"
+        said = {"first": first, "second": second, "meets": meets, "feels": feels, "who": who}
+        words = self.clause("she_or_he", **said)
         stands_for = names[not woman]
         return Clause(words, {words.index(who): (words.index(stands_for), stands_for)})
 
@@ -76,13 +71,9 @@ class Speaker(Dice):
                 tags[len(words) + at], refers[len(words) + at] = tag, len(words) + by
             words += clause.words
         every = range(len(words))
-        return Sentence(
-            tuple(words),
-            tuple(tags.get(n, PLAIN) for n in every),
-            line,
-            None,
-            tuple(refers.get(n, -1) for n in every),
-        )
+        all_tags = tuple(tags.get(n, PLAIN) for n in every)
+        antecedents = tuple(refers.get(n, -1) for n in every)
+        return Sentence(tuple(words), all_tags, line, None, antecedents)
 
 
 def senses(
@@ -90,4 +81,4 @@ def senses(
 ) -> dict[str, list[Sentence]]:
     """Sentences with words of two senses (bank, bat, spring …) and pronouns (it, she, he), tagged by what they mean there."""
     speaker = Speaker(seed)
-    return draw_parts("senses", MOST, (train, dev, test), speaker.sentence, "words", "words")
+    return draw_parts("senses", MAX_EXAMPLES, (train, dev, test), speaker.sentence, "words")

@@ -19,12 +19,12 @@ from . import Dice, draw_parts, load_words
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST, SMALLEST, LARGEST = 1_000_000, 32, 128
-VISIBLE = 70  # percent of each object
-NOISE = 32  # brightness that a pixel may vary by; a power of two
+MAX_EXAMPLES, MIN_PIXELS, MAX_PIXELS = 1_000_000, 32, 128
+VISIBLE_PERCENT = 70  # percent of each object
+NOISE_LEVELS = 32  # brightness that a pixel may vary by; a power of two
 WORDS = load_words("shapes")
 COLORS, SHAPES = tuple(WORDS["colors"]), tuple(WORDS["shapes"])
-SMALL, LARGE = (12, 15), (23, 27)  # sides in 64ths of the picture
+SMALL_SIDES, LARGE_SIDES = (12, 15), (23, 27)  # sides in 64ths of the picture
 
 
 class Thing(NamedTuple):
@@ -91,7 +91,7 @@ class Painter(Dice):
     """Draws what is in a picture."""
 
     def thing(self, color: str, large: bool, size: int) -> Thing:
-        low, high = LARGE if large else SMALL
+        low, high = LARGE_SIDES if large else SMALL_SIDES
         side = self.between(low * size // 64, high * size // 64)
         red, green, blue = (value + self.between(-12, 12) for value in WORDS["colors"][color])
         x, y = self.between(0, size - side), self.between(0, size - side)
@@ -104,7 +104,7 @@ class Painter(Dice):
             colors = list(COLORS)
             drawn = []
             for n in range(count):
-                color = colors.pop(self.between(0, len(colors) - 1))
+                color = self.take(colors)
                 drawn.append(self.thing(color, n == 0 if one_large else self.chance(0.5), size))
             found = tuple(drawn[1:] + drawn[:1] if self.chance(0.5) else drawn)
             named = rainbow(found)[:2]
@@ -114,7 +114,7 @@ class Painter(Dice):
     def all_visible(self, things: tuple[Thing, ...], size: int) -> bool:
         shown = np.bincount(owners(things, size).ravel(), minlength=len(things) + 1)
         return all(
-            100 * shown[n] >= VISIBLE * outline(one.shape, one.side).sum()
+            100 * shown[n] >= VISIBLE_PERCENT * outline(one.shape, one.side).sum()
             for n, one in enumerate(things, 1)
         )
 
@@ -150,7 +150,7 @@ class Drawing(Picture):
             [(ground, ground, ground), *(one.shade for one in things)], dtype=np.uint8
         )
         image = np.take(colors.T, owners(things, self.side), axis=1) + (
-            raw[:count] % NOISE
+            raw[:count] % NOISE_LEVELS
         ).reshape(3, self.side, self.side)
         return resized(torch.from_numpy(image), size) if size else torch.from_numpy(image)
 
@@ -164,12 +164,8 @@ def captioned(drawing: Drawing) -> Captioned:
         last = len(caption.split()) - 1
         rows, columns = np.nonzero(outline(one.shape, one.side))
         x0, y0, x1, y1 = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-        places.append(
-            Named(
-                (last - 2, last - 1, last),
-                (one.x + int(x0), one.y + int(y0), one.x + int(x1), one.y + int(y1)),
-            )
-        )
+        box = (one.x + int(x0), one.y + int(y0), one.x + int(x1), one.y + int(y1))
+        places.append(Named((last - 2, last - 1, last), box))
     return Captioned(drawing, (caption,), drawing.line, tuple(places))
 
 
@@ -184,16 +180,9 @@ def asked(drawing: Drawing) -> list[Asked]:
     """Questions about color, shape, number and relation, and some to be answered with yes or no, as often the one as the other."""
     things = drawing.things()
     dice = Asker(drawing.number + 1)
-    found = [
-        dice.color(things),
-        dice.shape(things),
-        dice.count(things),
-        dice.relation(things, drawing.side),
-        dice.existence(things),
-    ]
-    return [
-        Asked(drawing, question, answer, drawing.line) for question, answer in filter(None, found)
-    ]
+    found = [dice.color(things), dice.shape(things), dice.count(things)]
+    found += [dice.relation(things, drawing.side), dice.existence(things)]
+    return [Asked(drawing, *both, drawing.line) for both in filter(None, found)]
 
 
 def asked_openly(drawing: Drawing) -> list[Asked]:
@@ -201,21 +190,14 @@ def asked_openly(drawing: Drawing) -> list[Asked]:
     is seen from another."""
     things, dice, said = drawing.things(), Dice(drawing.number + 2), WORDS["open questions"]
     named, one = rainbow(things)[:2], dice.pick(things)
-    facts = {
-        "caption": captioned(drawing).captions[0],
-        "color": one.color,
-        "object": f"{one.size} {one.shape}",
-    }
+    facts = {"caption": captioned(drawing).captions[0], "color": one.color}
+    facts |= {"object": f"{one.size} {one.shape}"}
     colors = " and ".join(other.color for other in rainbow(things))
     found = [said["about"], said["object"], said["colors"][len(things) > 1]]
     if len(named) > 1:
         seen, other = named if dice.chance(0.5) else named[::-1]
-        facts |= {
-            "seen": seen.color,
-            "shape": seen.shape,
-            "other": other.color,
-            "other_shape": other.shape,
-        }
+        facts |= {"seen": seen.color, "shape": seen.shape}
+        facts |= {"other": other.color, "other_shape": other.shape}
         facts["relation"] = str(relation(seen, other, drawing.side))
         found.append(said["relation"])
     facts |= {"colors": colors, "count": said["counts"][len(things) - 1]}
@@ -235,9 +217,8 @@ class Asker(Dice):
         if kinds.count(one.shape) == 1:
             return WORDS["questions"]["color"].format(shape=one.shape), one.color
         if sized.count((one.shape, one.large)) == 1:
-            return WORDS["questions"]["sized color"].format(
-                size=one.size, shape=one.shape
-            ), one.color
+            question = WORDS["questions"]["sized color"]
+            return question.format(size=one.size, shape=one.shape), one.color
         return None
 
     def shape(self, things: tuple[Thing, ...]) -> tuple[str, str]:
@@ -248,9 +229,8 @@ class Asker(Dice):
         if self.chance(0.5):
             return WORDS["questions"]["count"][0], str(len(things))
         size = self.pick(WORDS["sizes"])
-        return WORDS["questions"]["count"][1].format(size=size), str(
-            sum(one.size == size for one in things)
-        )
+        count = sum(one.size == size for one in things)
+        return WORDS["questions"]["count"][1].format(size=size), str(count)
 
     def relation(self, things: tuple[Thing, ...], size: int) -> tuple[str, str] | None:
         """Of the two in the caption, since those are clearly beside or above each other."""
@@ -273,11 +253,7 @@ class Asker(Dice):
             changed = self.pick(("color" if by_color else "size", "shape", "shape"))
             choice = {"color": COLORS, "size": WORDS["sizes"], "shape": SHAPES}[changed]
             words[changed] = self.pick(choice)
-            wanted = (
-                f" {words['color']} {words['shape']}"
-                if by_color
-                else f"{words['size']} {words['shape']}"
-            )
+            wanted = f"{' ' + words['color'] if by_color else words['size']} {words['shape']}"
             if not any(one.endswith(wanted) if by_color else one == wanted for one in there):
                 break
         words["a"] = "an" if by_color and words["color"][0] in "aeiou" else "a"
@@ -288,10 +264,10 @@ def shapes(
     train: int = 4000, dev: int = 300, test: int = 300, seed: int = 0, size: int = 64
 ) -> dict[str, list[Drawing]]:
     """Pictures of `size` × `size` pixels in three parts, drawn when they are looked at."""
-    if not SMALLEST <= size <= LARGEST:
+    if not MIN_PIXELS <= size <= MAX_PIXELS:
         raise SaccadeError(
-            f"size={size}, expected {SMALLEST} to {LARGEST} pixels for the pictures of 'shapes'; choose one in between"
+            f"size={size}, expected {MIN_PIXELS} to {MAX_PIXELS} pixels for the pictures of 'shapes'; choose one in between"
         )
     dice = Dice(seed)
     draw = lambda line: Drawing(int(dice.random() * 2**53), size, line)
-    return draw_parts("shapes", MOST, (train, dev, test), draw, "number", "number")
+    return draw_parts("shapes", MAX_EXAMPLES, (train, dev, test), draw, "number")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..surface_meshes import Surface
 from . import Dice, draw_parts
 
-MOST = 10_000
+MAX_EXAMPLES = 10_000
 LABELS = ("source", "sink", "left", "right")
 BUMPS, WAVES = 6, 3
 FINENESS = 2  # how often each triangle of an icosahedron is divided into four: 162 vertices
@@ -121,12 +121,5 @@ def surfaces(
     train: int = 100, dev: int = 20, test: int = 50, seed: int = 0
 ) -> dict[str, list[Surface]]:
     """Bumpy spheres with a vector field, in frames drawn for each vertex; the label of a vertex is where the field around it flows."""
-    dice = Dice(seed)
-    return draw_parts(
-        "surfaces",
-        MOST,
-        (train, dev, test),
-        lambda line: draw_surface(dice, line),
-        "source",
-        "source",
-    )
+    draw = functools.partial(draw_surface, Dice(seed))
+    return draw_parts("surfaces", MAX_EXAMPLES, (train, dev, test), draw, "source")

@@ -8,7 +8,7 @@ s(a, b) = s(b, a) the chain closes at s(monday, tuesday) > s(monday, tuesday). `
 from ..conllu import Sentence
 from . import Dice, draw_parts, load_words
 
-MOST = 200_000
+MAX_EXAMPLES = 200_000
 WORDS = load_words("week")
 
 
@@ -16,19 +16,16 @@ class Forecaster(Dice):
     """Draws the seven days in any order, each with its weather."""
 
     def sentence(self, line: int) -> Sentence:
-        left, order = list(range(len(WORDS["days"]))), list[int]()
-        while left:
-            order.append(left.pop(self.between(0, len(left) - 1)))
+        order = self.shuffled(range(len(WORDS["days"])))
         weather = [self.pick(WORDS["weather"]) for _ in order]
         after = [(day + 1) % len(order) for day in order]
         words = tuple(f"{weather[day]}-{WORDS['days'][day]}" for day in order)
-        return Sentence(
-            words, tuple(weather[day] for day in after), line, None, tuple(map(order.index, after))
-        )
+        tags = tuple(weather[day] for day in after)
+        return Sentence(words, tags, line, None, tuple(map(order.index, after)))
 
 
 def week(
     train: int = 4000, dev: int = 200, test: int = 500, seed: int = 0
 ) -> dict[str, list[Sentence]]:
     """The weather of seven days in any order, each tagged with that of the day after: attention to the most similar word fails."""
-    return draw_parts("week", MOST, (train, dev, test), Forecaster(seed).sentence, "words", "words")
+    return draw_parts("week", MAX_EXAMPLES, (train, dev, test), Forecaster(seed).sentence, "words")

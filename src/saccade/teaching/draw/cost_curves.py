@@ -79,9 +79,8 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
     shown = []
     for what in ("seconds", "memory", "operations", "path", "steps"):
         series = {form: list(mine[what].items()) for form, mine in found.items() if mine[what]}
-        shown.append(
-            Lines(titles.get(what, what), "tokens", UNITS.get(what, ""), 2.7, 2.3, series, "xy")
-        )
+        axes = ("tokens", UNITS.get(what, ""), 2.7, 2.3)
+        shown.append(Lines(titles.get(what, what), *axes, series, "xy"))
     longest, furthest = max(lengths), max(PATH_LENGTHS)
     head = [f"{what} at {longest:,}" for what in ("seconds", "MiB", "operations")]
     rows = [
@@ -94,18 +93,11 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
         ]
     ]
     for form, mine in found.items():
-        numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")] + [
-            f"{mine['operations'][longest]:.3g}"
-        ]
+        numbers = [rounded(mine[what][longest]) for what in ("seconds", "memory")]
+        numbers.append(f"{mine['operations'][longest]:.3g}")
         ends = rounded(mine["path"][furthest]) if furthest in mine["path"] else "–"
-        rows.append(
-            [
-                form,
-                *numbers,
-                ends,
-                *(f"{mine['steps'][length]:,}" for length in (PATH_LENGTHS[0], furthest)),
-            ]
-        )
+        steps = [f"{mine['steps'][length]:,}" for length in (PATH_LENGTHS[0], furthest)]
+        rows.append([form, *numbers, ends, *steps])
     note = f"one block of width 64, one text, forward and backward · window: 64 tokens to each side, {SMALL_WINDOW} where layers are counted"
     title = "The cost of a text against its length"
     text = (

@@ -43,14 +43,11 @@ def make(name: str, length: int, dim: int = DIM, seed: int = 0) -> nn.Module:
     """A position of this kind with its usual options, random where it is learned; a table that must end ends with `length`."""
     where, entry = kinds()[name]
     table = token_inputs.table if where == "input" else positions.table
-    facts = (
-        {"dim": dim}
-        if where == "input"
-        else {"dim": dim, "dim_values": dim, "heads": 1, "causal": False}
-    )
-    made: nn.Module = build(
-        table, {"name": name, **needed_options(table, entry, length)}, seed, **facts
-    )
+    facts: dict[str, Any] = {"dim": dim}
+    if where == "attention":
+        facts |= {"dim_values": dim, "heads": 1, "causal": False}
+    given = {"name": name, **needed_options(table, entry, length)}
+    made: nn.Module = build(table, given, seed, **facts)
     return made
 
 
@@ -81,9 +78,8 @@ def pairs(part: nn.Module, length: int, dim: int = DIM) -> Tensor:
     if not isinstance(part, positions.Position):
         found = vectors(part, length, dim)
         return (found.unsqueeze(1) - found.unsqueeze(0)).norm(dim=-1)
-    return effect(
-        part, positions.Positions.line(length, length, relation=relation(part, length)), dim
-    )
+    line = positions.Positions.line(length, length, relation=relation(part, length))
+    return effect(part, line, dim)
 
 
 def relation(part: nn.Module, length: int) -> Tensor | None:
@@ -95,19 +91,11 @@ def largest(part: nn.Module, length: int, dim: int = DIM) -> float:
     """The largest number of an embedding; or the largest effect on the scores of the queries 0, 1, 2, 4 … and the last."""
     if not isinstance(part, positions.Position):
         return float(vectors(part, length, dim).abs().max())
-    at = torch.tensor(
-        [0, *(2**n for n in range(length.bit_length()) if 2**n < length - 1), length - 1]
-    )
-    steps = relation(part, length)
-    return float(
-        effect(
-            part,
-            positions.Positions(at, torch.arange(length), None if steps is None else steps[:, at]),
-            dim,
-        )
-        .abs()
-        .max()
-    )
+    powers = (2**n for n in range(length.bit_length()) if 2**n < length - 1)
+    at, steps = torch.tensor([0, *powers, length - 1]), relation(part, length)
+    steps = None if steps is None else steps[:, at]
+    seen = positions.Positions(at, torch.arange(length), steps)
+    return float(effect(part, seen, dim).abs().max())
 
 
 @dataclass(frozen=True)
@@ -138,26 +126,20 @@ class Desiderata:
 
 def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
     """Of one position, in texts of `length` positions, shorter and far longer ones."""
-    one, again, shorter = (
-        pairs(part.train(), length, dim),
-        pairs(part, length, dim),
-        2 * length // 3,
-    )
+    one, again = pairs(part.train(), length, dim), pairs(part, length, dim)
+    shorter = 2 * length // 3
     moved = float((pairs(part, shorter, dim) - one[:shorter, :shorter]).abs().max())
     # of each two keys, by the query that distinguishes them best
     apart = (one.unsqueeze(2) - one.unsqueeze(1)).abs().amax(0)
     apart.fill_diagonal_(torch.inf)
-    spread = max(
-        float(line.max() - line.min())
-        for line in (one.diagonal(n) for n in range(1 - length, length))
-    )
+    diagonals = (one.diagonal(n) for n in range(1 - length, length))
+    spread = max(float(line.max() - line.min()) for line in diagonals)
     spread /= float(one.max() - one.min()) or 1.0
     growth: float | None = None
     with contextlib.suppress(SaccadeError):  # a learned table ends
-        less, more = (
-            largest(part, far, dim)
-            for far in (FAR_TREE_LENGTHS if getattr(part, "needs_relation", False) else FAR_LENGTHS)
-        )
+        trees = getattr(part, "needs_relation", False)
+        lengths = FAR_TREE_LENGTHS if trees else FAR_LENGTHS
+        less, more = (largest(part, far, dim) for far in lengths)
         growth = more / less if less else 1.0
     learned = sum(parameter.numel() for parameter in part.parameters())
     return Desiderata(
@@ -174,24 +156,15 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
         raise SaccadeError(
             f"expected a length from 8 to {MAX_LENGTH} and an even dim from 4 to {MAX_LENGTH}, got {length} and {dim}"
         )
-    head = [
-        "positions",
-        "at the",
-        "unique",
-        "same at every length",
-        "by distance alone",
-        "longer texts",
-        "bounded",
-        "deterministic",
-    ]
-    rows, shown = [[*head, "learned numbers"]], list[Heat]()
+    head = ["positions", "at the", "unique", "same at every length", "by distance alone"]
+    head += ["longer texts", "bounded", "deterministic", "learned numbers"]
+    rows, shown = [head], list[Heat]()
     for name in names or known:
         part, where = make(name, length, dim, seed), known[name][0]
         rows.append([name, where, *measure(part, length, dim).cells()])
-        shown.append(
-            Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, pairs(part, length, dim), bar=True)
-        )
-    title = "What is asked of positions"
+        effects = pairs(part, length, dim)
+        shown.append(Heat(f"{name} ({where})", "j", "i", 1.9, 1.7, effects, bar=True))
+    title = "Properties of position encodings"
     text = (
         "Unique: the largest difference by which some query distinguishes the two most similar positions. Same at every length: the effect "
         "of a pair does not depend on the length of the text. By distance alone: nor on where the pair is; else the difference, as a share "

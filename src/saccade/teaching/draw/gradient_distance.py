@@ -13,18 +13,12 @@ from ...views.plots.layout import panels
 from ...views.plots.panels import Lines
 from .drawing import Drawing, rounded
 
-RNN = {"dim": 32, "hidden": 32, "cell": "tanh", "bidirectional": False, "dropout": 0.0}
+WIDE = {"dim": 32, "dropout": 0.0}
+RNN = {"hidden": 32, "cell": "tanh", "bidirectional": False, **WIDE}
 MODELS: dict[str, dict[str, Any]] = {
     "fixed context": {"family": "fixed-first", **RNN},
     "attention": {"family": "bahdanau", **RNN},
-    "Transformer": {
-        "family": "transformer",
-        "dim": 32,
-        "hidden": 64,
-        "depth": 2,
-        "heads": 4,
-        "dropout": 0.0,
-    },
+    "Transformer": {"family": "transformer", "hidden": 64, "depth": 2, "heads": 4, **WIDE},
 }
 
 
@@ -64,36 +58,15 @@ def draw(names: list[str], length: int = 40, seeds: int = 5) -> Drawing:
         )
     with torch.random.fork_rng(devices=[]):
         found = measure(length, seeds)
-    series = {
-        name: [(n, max(value, 1e-16)) for n, value in enumerate(values, 1)]
-        for name, values in found.items()
-    }
+    points = lambda values: [(n, max(value, 1e-16)) for n, value in enumerate(values, 1)]
+    series = {name: points(values) for name, values in found.items()}
     title = "Gradient against distance"
-    panel = Lines(
-        "share of the gradient at a source word",
-        "words between it and the output",
-        "share",
-        5.0,
-        2.8,
-        series,
-        "y",
-    )
-    rows = [
-        [
-            "model",
-            *(f"{at} words back" for at in sorted({1, max(1, length // 4), length // 2, length})),
-        ]
-    ]
+    heading, x = "share of the gradient at a source word", "words between it and the output"
+    panel = Lines(heading, x, "share", 5.0, 2.8, series, "y")
+    shown = sorted({1, max(1, length // 4), length // 2, length})
+    rows = [["model", *(f"{at} words back" for at in shown)]]
     for name, values in found.items():
-        rows.append(
-            [
-                name,
-                *(
-                    rounded(values[at - 1])
-                    for at in sorted({1, max(1, length // 4), length // 2, length})
-                ),
-            ]
-        )
+        rows.append([name, *(rounded(values[at - 1]) for at in shown)])
     text = (
         "The first output's gradient at each word of the source, before any training, as a share of the whole. Through a recurrence it "
         "passes every word between, and is smaller by a factor at each; attention reaches every word in one step, so that a far word's "

@@ -42,11 +42,8 @@ def directions(model: nn.Module, seed: int) -> list[list[Tensor]]:
                 one.append(torch.zeros_like(drawn))
                 continue
             rows, own = drawn.flatten(1), parameter.detach().cpu().flatten(1)
-            one.append(
-                (rows * own.norm(dim=1, keepdim=True) / rows.norm(dim=1, keepdim=True)).view_as(
-                    drawn
-                )
-            )
+            scale = own.norm(dim=1, keepdim=True) / rows.norm(dim=1, keepdim=True)
+            one.append((rows * scale).view_as(drawn))
         made.append(one)
     return made
 
@@ -61,9 +58,8 @@ def surface(
     try:
         for row, b in enumerate(at):
             for column, a in enumerate(at):
-                for parameter, start, one, two in zip(
-                    model.parameters(), before, *ways, strict=True
-                ):
+                moves = zip(model.parameters(), before, *ways, strict=True)
+                for parameter, start, one, two in moves:
                     parameter.copy_(start + float(a) * one + float(b) * two)
                 found[row, column] = loss()
     finally:
@@ -127,13 +123,8 @@ def draw(
     seed: int = 0,
 ) -> Drawing:
     """The loss around one or two run folders' models; without these, around two small ones that are trained first."""
-    if (
-        not 3 <= steps <= MAX_STEPS
-        or not 0 < reach <= 100
-        or not 1 <= depth <= 100
-        or not 1 <= updates <= 100_000
-        or len(names) > 4
-    ):
+    sizes = 3 <= steps <= MAX_STEPS and 0 < reach <= 100 and 1 <= depth <= 100
+    if not sizes or not 1 <= updates <= 100_000 or len(names) > 4:
         raise SaccadeError(
             "draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000"
         )
@@ -143,41 +134,24 @@ def draw(
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         for name, residual in {} if names else RESIDUALS.items():
             systems |= {name: train(residual, depth, updates, seed, Path(folder) / residual)}
-    found = {
-        name: surface(system.model, loss_of(system), at, seed) for name, system in systems.items()
-    }
+    around = lambda system: surface(system.model, loss_of(system), at, seed)
+    found = {name: around(system) for name, system in systems.items()}
     shown = list[Contours]()
     rows = [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]]
     middle = len(at) // 2
-    low, high = (
-        min(one.min() for one in found.values()),
-        max(float(np.quantile(one, 0.95)) for one in found.values()),
-    )
+    low = min(one.min() for one in found.values())
+    high = max(float(np.quantile(one, 0.95)) for one in found.values())
     # of all panels: equal grays are equal losses
     levels = np.linspace(low, max(high, low + 1e-6), 12)
     for name, values in found.items():
-        shown.append(
-            Contours(
-                f"{name}: loss {values[middle, middle]:.3g}",
-                "direction 1",
-                "direction 2",
-                3.2,
-                3.2,
-                at,
-                values,
-                levels,
-            )
-        )
-        rim = (
-            np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean()
-            - values[middle, middle]
-        )
-        rows.append(
-            [name, *map(rounded, (values[middle, middle], values.min(), values.max(), rim))]
-        )
-    trained = (
-        f"{depth} layers, {updates} updates on generated reviews" if not names else "trained models"
-    )
+        loss = values[middle, middle]
+        axes = ("direction 1", "direction 2", 3.2, 3.2)
+        shown.append(Contours(f"{name}: loss {loss:.3g}", *axes, at, values, levels))
+        rim = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]]).mean() - loss
+        rows.append([name, *map(rounded, (loss, values.min(), values.max(), rim))])
+    trained = "trained models"
+    if not names:
+        trained = f"{depth} layers, {updates} updates on generated reviews"
     title = "The loss around a model"
     text = (
         "A step of 1 in either direction changes each row of each matrix by as much as that row is long (filter-normalized), so that "

@@ -1,4 +1,4 @@
-"""Who may attend to whom, drawn: any mask of the catalogue, Swin's shifted windows, or a matrix of zeros and ones from a file."""
+"""Attention masks: any mask of the catalogue, Swin's shifted windows, or a matrix of zeros and ones from a file."""
 
 from __future__ import annotations
 
@@ -30,11 +30,8 @@ def mask_matrix(name: str, length: int = 32, seed: int = 0, **options: Any) -> n
         mask = batch_mask(name, length, options)
     else:
         known = options_of(masks.table, masks.table[name])
-        mask = choose(
-            masks.table,
-            {"name": name, **usual(name, length, known), **options},
-            f"draw mask {name}",
-        )()
+        given = {"name": name, **usual(name, length, known), **options}
+        mask = choose(masks.table, given, f"draw mask {name}")()
     if mask.computed:  # from queries and keys: random ones show what such a mask looks like
         chance = torch.Generator().manual_seed(seed)
         mask = mask.given(*(torch.randn(1, 1, length, 8, generator=chance) for _ in range(2)))
@@ -45,9 +42,8 @@ def mask_matrix(name: str, length: int = 32, seed: int = 0, **options: Any) -> n
 def usual(name: str, length: int, known: Any) -> dict[str, Any]:
     """Options with which a mask can be seen at this length: windows and blocks of a few positions."""
     few = max(2, length // 16)
-    wanted = {"length": length, "size": few, "left": few} | (
-        {"random": 2} if name == "blocks" else {}
-    )
+    wanted = {"length": length, "size": few, "left": few}
+    wanted |= {"random": 2} if name == "blocks" else {}
     return {key: value for key, value in wanted.items() if key in known}
 
 
@@ -68,17 +64,13 @@ def read_matrix(path: Path) -> np.ndarray:
             f"{path} has {path.stat().st_size:,} bytes; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,} zeros and ones"
         )
     try:
-        lines = [
-            line.replace(",", " ").split()
-            for line in path.read_text(encoding="utf-8").splitlines()
-            if line.strip()
-        ]
+        text = path.read_text(encoding="utf-8").replace(",", " ")
+        lines = [line.split() for line in text.splitlines() if line.strip()]
     except UnicodeDecodeError:
         raise SaccadeError(f"{path} is not a text; write a matrix as lines of 0 and 1") from None
     rows = [list(line[0]) if len(line) == 1 else line for line in lines]
-    wrong = [
-        n for n, row in enumerate(rows, 1) if len(row) != len(rows[0]) or not {*row} <= {"0", "1"}
-    ]
+    fits = lambda row: len(row) == len(rows[0]) and {*row} <= {"0", "1"}
+    wrong = [n for n, row in enumerate(rows, 1) if not fits(row)]
     if not rows or wrong:
         where = f"row {wrong[0]} of {path}" if wrong else f"{path}"
         raise SaccadeError(f"{where}: expected rows of 0 and 1, all of one length; 1 may attend")
@@ -99,12 +91,8 @@ def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.nda
     mask = at.mask(1, 1, torch.device("cpu"))
     assert mask is not None
     allowed = at.spread(mask.allowed().float(), shifted=True)[0, 0].numpy() > 0
-    numbers = at.join(
-        torch.arange((at.padded[0] // at.size) ** 2)
-        .repeat_interleave(at.size**2)
-        .view(-1, at.size**2, 1),
-        0,
-    )
+    each, count = at.size**2, (at.padded[0] // at.size) ** 2
+    numbers = at.join(torch.arange(count).repeat_interleave(each).view(-1, each, 1), 0)
     shifted = np.unique(allowed, axis=0, return_inverse=True)[1].reshape(side, side)
     return numbers.view(side, side).numpy(), shifted, allowed
 
@@ -123,11 +111,8 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         if name == SWIN:
             side, window = max(4, math.isqrt(length)), int(mine.get("window", 4))
             plain, shifted, allowed = swin_windows(side, window)
-            for which, grid in (
-                (f"block l: windows of {window} × {window}", plain),
-                ("block l + 1: shifted", shifted),
-            ):
-                shown.append(windows_panel(which, grid))
+            shown.append(windows_panel(f"block l: windows of {window} × {window}", plain))
+            shown.append(windows_panel("block l + 1: shifted", shifted))
         elif name in known:
             allowed = mask_matrix(name, length, seed, **mine)
         elif Path(name).is_file():
@@ -137,21 +122,12 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         title = f"{Path(name).name}{''.join(f', {key} {value}' for key, value in mine.items())}"
         shown.append(Heat(title, "key", "query", 2.4, 2.4, allowed, 0, 1))
         keys = allowed.sum(1)
-        rows.append(
-            [
-                name,
-                *map(str, allowed.shape),
-                f"{allowed.sum():,}",
-                f"{allowed.mean():.1%}",
-                f"{keys.min()} to {keys.max()}",
-            ]
-        )
+        counts = [f"{allowed.sum():,}", f"{allowed.mean():.1%}", f"{keys.min()} to {keys.max()}"]
+        rows.append([name, *map(str, allowed.shape), *counts])
     if unused:
         raise SaccadeError(f"no mask of this drawing has the option '{min(unused)}'; leave it out")
-    title, note = (
-        "Masks: who may attend to whom",
-        "black may attend · white is set to −∞ before the softmax",
-    )
+    title = "Attention masks"
+    note = "black: the query may attend to the key · white: set to −∞ before the softmax"
     shares = "; ".join(f"{row[0]}: {row[4]}" for row in rows[1:])
     text = f"A black cell lets its query look at its key. Of all pairs: {shares}."
     return Drawing(title, text, rows, panels(title, note, in_rows(shown)))

@@ -49,10 +49,8 @@ def parts_of(
     found: list[Part] = []
     # a norm around a part comes before that part
     names = [name for name, _ in module.named_children()]
-    for name in sorted(
-        names,
-        key=lambda one: (names.index(one.removeprefix("around_")), not one.startswith("around_")),
-    ):
+    place = lambda one: (names.index(one.removeprefix("around_")), not one.startswith("around_"))
+    for name in sorted(names, key=place):
         child = getattr(module, name)
         size = sum(one.numel() for one in child.parameters())
         whole = f"{path}{name}"
@@ -60,20 +58,13 @@ def parts_of(
         gives = shapes.get(whole) or shapes.get(f"{path}around_{name}", "")
         if not size and name != "head":  # one without parameters has the input's table
             continue
-        if (
-            name.isdigit()
-            and found
-            and (found[-1].kind, found[-1].parameters) == (type(child).__name__, size)
-        ):
+        alike = found and (found[-1].kind, found[-1].parameters) == (type(child).__name__, size)
+        if name.isdigit() and alike:
             found[-1].count += 1
             found[-1].gives = gives
             continue
-        expands = (
-            depth < MAX_DEPTH
-            and (depth == 0 or name.isdigit())
-            and len(list(child.children())) > 1
-            and not is_input(child)
-        )
+        shallow = depth == 0 or (depth < MAX_DEPTH and name.isdigit())
+        expands = shallow and len(list(child.children())) > 1 and not is_input(child)
         inside = parts_of(child, shapes, f"{whole}.", depth + 1) if expands else []
         matrices = [" × ".join(map(str, one.shape)) for one in child.parameters() if one.dim() > 1]
         shown = ", ".join(
@@ -99,12 +90,8 @@ def output_shapes(model: nn.Module) -> dict[str, str]:
         torch.ones(11, size, dtype=torch.long, device=next(model.parameters()).device)
         for size in (7, 5)
     )
-    given: dict[str, Any] = {
-        "source": text,
-        "tokens": text,
-        "target": target,
-        "lengths": text.sum(1),
-    }
+    given: dict[str, Any] = {"source": text, "tokens": text, "target": target}
+    given["lengths"] = text.sum(1)
     given["images"] = torch.zeros(11, 3, 32, 32, device=text.device)
     if getattr(model, "reads", "") == "images":
         given["source"] = given["images"]
@@ -125,9 +112,7 @@ def output_shapes(model: nn.Module) -> dict[str, str]:
     try:
         with torch.no_grad():
             model.eval()(**{name: given[name] for name in wanted if name in given})
-    except (
-        Exception
-    ):  # a family that reads bytes or trees: its parts are drawn without what they give
+    except Exception:  # a family that reads bytes or trees: drawn without output shapes
         found.clear()
     finally:
         for handle in handles:
@@ -204,15 +189,7 @@ def box_of(part: Part) -> Box:
 
 
 def list_rows(part: Part, indent: str, rows: Table) -> None:
-    rows.append(
-        [
-            indent + part.name,
-            part.kind,
-            part.shapes,
-            part.gives,
-            str(part.count),
-            f"{part.parameters * part.count:,}",
-        ]
-    )
+    counts = [str(part.count), f"{part.parameters * part.count:,}"]
+    rows.append([indent + part.name, part.kind, part.shapes, part.gives, *counts])
     for inner in part.inside:
         list_rows(inner, f"{indent}· ", rows)

@@ -67,11 +67,8 @@ def draw(
     for what, value, most in (("length", length, MAX_SIZE), ("dim", dim, MAX_SIZE)):
         if not 2 <= value <= most:
             raise SaccadeError(f"expected a {what} from 2 to {most:,}, got {value}")
-    known = [
-        name
-        for name in (*token_inputs.table.names(), *positions.table.names())
-        if name not in NOT_DRAWN
-    ]
+    every = (*token_inputs.table.names(), *positions.table.names())
+    known = [name for name in every if name not in NOT_DRAWN]
     shown, rows = list[Heat](), [["positions", "distance", "least", "mean", "greatest"]]
     for name in names or ["sinusoidal"]:
         if name not in known:
@@ -81,17 +78,15 @@ def draw(
             products = scores(name, length, dim, seed, **options)
         else:
             products = found @ found.T
-            shown.append(
-                Heat(f"{name}: index × dimension", "dimension", "index", 2.8, 2.8, found, bar=True)
-            )
+            axes = ("dimension", "index", 2.8, 2.8)
+            shown.append(Heat(f"{name}: index × dimension", *axes, found, bar=True))
         random = " (random before training)" if name in ("learned", "shaw", "t5") else ""
         what = "pᵢ·pⱼ" if found is not None else "added to equal scores"
         shown.append(Heat(f"{name}: {what}", "j", "i", 2.8, 2.8, products, bar=True))
         for distance in (0, 1, length // 8, length // 2):
             line = np.diagonal(products, distance)
-            rows.append(
-                [name + random, str(distance), *map(rounded, (line.min(), line.mean(), line.max()))]
-            )
+            ends = map(rounded, (line.min(), line.mean(), line.max()))
+            rows.append([name + random, str(distance), *ends])
     bits = binary_table()
     shown.append(Heat("binary numbers", "digit", "number", 1.3, 2.8, bits, 0, 1.4, text=bits))
     title = "Positions"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ...errors import SaccadeError
@@ -23,9 +25,8 @@ def measure(
     found: Numbers = {PLAIN: {}, SCALED: {}}
     for width in widths:
         chance = torch.Generator().manual_seed(seed)
-        q, k = (
-            torch.randn(trials, n, width, generator=chance, dtype=torch.float64) for n in (1, keys)
-        )
+        exact: Any = {"generator": chance, "dtype": torch.float64}
+        q, k = (torch.randn(trials, n, width, **exact) for n in (1, keys))
         for name, divisor in ((PLAIN, 1.0), (SCALED, width**0.5)):
             scores = (q @ k.transpose(1, 2)).squeeze(1) / divisor
             a = scores.softmax(-1)
@@ -48,32 +49,17 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
         )
     found = measure(keys=keys, trials=trials, seed=seed)
     shown = []
-    for what, unit, log in (
-        ("variance", "of the scores", "xy"),
-        ("entropy", "bits", "x"),
-        ("gradient", "‖∂a/∂s‖", "x"),
-    ):
+    units = {"variance": "of the scores", "entropy": "bits", "gradient": "‖∂a/∂s‖"}
+    for what, unit in units.items():
+        log = "xy" if what == "variance" else "x"
         series = {
             name: [(width, one[what]) for width, one in by.items()] for name, by in found.items()
         }
         shown.append(Lines(what, "D", unit, 2.7, 2.4, series, log))
-    rows = [
-        [
-            "D",
-            *(f"{what}, {name}" for what in ("variance", "entropy", "gradient") for name in found),
-        ]
-    ]
+    columns = [(what, name) for what in units for name in found]
+    rows = [["D", *(f"{what}, {name}" for what, name in columns)]]
     for width in WIDTHS:
-        rows.append(
-            [
-                str(width),
-                *(
-                    rounded(found[name][width][what])
-                    for what in ("variance", "entropy", "gradient")
-                    for name in found
-                ),
-            ]
-        )
+        rows.append([str(width), *(rounded(found[name][width][what]) for what, name in columns)])
     title = "Why scores are divided by √D"
     plain, scaled = found[PLAIN], found[SCALED]
     larger = [width for width in WIDTHS if plain[width]["gradient"] > scaled[width]["gradient"]]

@@ -42,9 +42,8 @@ def nearest(vectors: np.ndarray, count: int = 3) -> np.ndarray:
 
 def from_counts(sentences: list[list[str]], words: list[str], dim: int = 16) -> np.ndarray:
     """Vectors from how often words are neighbors: the singular vectors of max(0, log p(a, b) / p(a) p(b)) (Levy & Goldberg 2014)."""
-    vocabulary = {
-        word: n for n, word in enumerate(dict.fromkeys(word for line in sentences for word in line))
-    }
+    every = dict.fromkeys(word for line in sentences for word in line)
+    vocabulary = {word: n for n, word in enumerate(every)}
     counts = np.zeros((len(vocabulary), len(vocabulary)))
     for line in sentences:
         for at, word in enumerate(line):
@@ -62,19 +61,15 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, in
     system = api.load(folder, "cpu")
     task: Any = system.task
     vocabulary = getattr(task, "source", None) or getattr(task, "text", None)
-    table = next(
-        (module for module in system.model.modules() if isinstance(module, Embedding)), None
-    )
+    tables = (module for module in system.model.modules() if isinstance(module, Embedding))
+    table = next(tables, None)
     if vocabulary is None or table is None or table.reads_bytes:
         raise SaccadeError(
             f"{folder} has no vectors of words; choose a model that reads texts as tokens"
         )
     ids = dict(zip(words, vocabulary.encode_ids(words), strict=True))
-    known = [
-        word
-        for word, found in ids.items()
-        if len(found) == 1 and found[0] != getattr(vocabulary, "unk", -1)
-    ]
+    unknown = [getattr(vocabulary, "unk", -1)]
+    known = [word for word, found in ids.items() if len(found) == 1 and found != unknown]
     with torch.no_grad():
         found = table(torch.tensor([[ids[word][0] for word in known]], dtype=torch.long))[0]
         return known, np.asarray(found.double().numpy()), len(vocabulary)
@@ -86,16 +81,10 @@ def draw(names: list[str], most: int = 70) -> Drawing:
         raise SaccadeError(f"expected 3 to {MAX_WORDS} words, got {most}")
     pairs = corpus("phrasebook:train", PHRASEBOOK)
     lines = [pair.source.split() for pair in pairs]
-    tags = {
-        word: tag
-        for pair in pairs
-        for word, tag in zip(pair.source.split(), pair.tags, strict=True)
-    }
-    frequent = [
-        word
-        for word, _ in Counter(word for line in lines for word in line).most_common()
-        if tags[word] in TAGS
-    ]
+    tagged = (zip(pair.source.split(), pair.tags, strict=True) for pair in pairs)
+    tags = {word: tag for words in tagged for word, tag in words}
+    counts = Counter(word for line in lines for word in line).most_common()
+    frequent = [word for word, _ in counts if tags[word] in TAGS]
     folder = names[0] if names and Path(names[0]).is_dir() else None
     given = names[1:] if folder else names
     if folder:
@@ -118,12 +107,7 @@ def draw(names: list[str], most: int = 70) -> Drawing:
     places = {word: (float(x), float(y)) for word, (x, y) in zip(words, at, strict=True)}
     groups = {word: TAGS.get(tags.get(word, ""), "others") for word in words}
     shown = Scatter("", "", "", 8.0, 6.2, places, groups, ticks=False)
-    rows = [
-        ["word", "nearest by cosine"],
-        *(
-            [word, ", ".join(words[n] for n in near)]
-            for word, near in zip(words, close, strict=True)
-        ),
-    ]
+    near = [", ".join(words[n] for n in one) for one in close]
+    rows = [["word", "nearest by cosine"], *map(list, zip(words, near, strict=True))]
     text = "Words that are used alike have vectors that lie close together. Two of many dimensions are drawn; the table uses all."
     return Drawing(title, text, rows, panels(title, note, [[shown]]))

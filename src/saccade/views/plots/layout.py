@@ -64,23 +64,16 @@ class Grid:
         rooms = [panel.room() for panel in found]
         left = max((room.left for room in rooms), default=0.0)
         right = max((room.right for room in rooms), default=0.0) + cls.gap_after(panels)
-        titled = [
-            width_of(panel.name, 9, "bold") if not isinstance(panel, Picture) else 0.0
-            for panel in found
-        ]
-        wide = max(
-            (max(one.wide, title) for one, title in zip(found, titled, strict=True)), default=0
-        )
-        return left, wide, right
+        named = (panel for panel in found if not isinstance(panel, Picture))
+        titles = [width_of(panel.name, 9, "bold") for panel in named]
+        return left, max((*(panel.wide for panel in found), *titles), default=0.0), right
 
     @staticmethod
     def heights(panels: Sequence[Panel | None]) -> tuple[float, float, float]:
         rooms = [(panel.room(), panel.tall) for panel in panels if panel is not None]
-        return (
-            max((room.above for room, _ in rooms), default=0.0),
-            max((tall for _, tall in rooms), default=0.0),
-            max((room.below for room, _ in rooms), default=0.0),
-        )
+        inches = [(room.above, tall, room.below) for room, tall in rooms]
+        above, tall, below = (max(side) for side in zip(*inches, strict=True))
+        return above, tall, below
 
     def corners(self, top: float) -> Iterator[tuple[Panel, float, float]]:
         """Each panel with the upper left corner of its axes."""
