@@ -176,6 +176,9 @@ class Task:
             )
         return texts, False
 
+    def check_texts(self, texts: Sequence[str], first: int = 1) -> None:
+        """Raises at a text that is too much for one input; `first` is the number of the first one."""
+
     def input_from(self, *values: Any) -> Any:
         """What `predict` reads, from the values of its `fields`."""
         return values if len(values) > 1 else values[0]
