@@ -98,7 +98,7 @@ def weight(folder: Path) -> int:
 MANIFEST = "manifest.json"
 NEW, OLD = ".new", ".old"
 LOCK = ".lock"
-MARK = ".saccade-temporary"  # in a folder that is being written or replaced, and may be removed with all that is in it
+MARK = ".saccade-temporary"  # marks a folder that is being written or replaced and may be removed
 # what `write_atomically` writes first, with the number of its process
 TEMPORARY = re.compile(r"\..+\.(\d{1,9})\.new")
 MAX_MANIFEST_BYTES = 2**20  # bytes of a manifest
@@ -108,7 +108,7 @@ T = TypeVar("T")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content under that name, or what was there before."""
+    """Write a file completely, or leave the old one."""
     # a file's name has at most 255 bytes
     temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}{NEW}")
     with report_disk(path, temporary.unlink, lambda: len(content)):
@@ -241,7 +241,7 @@ def clear(folder: Path) -> None:
 
 
 def make_room(target: Path) -> None:
-    """Clears what a killed process left beside the target; anything else there is somebody's, and is refused."""
+    """Remove what a killed process left beside the target; refuse if anything else is there."""
     for path in beside(target):
         clear(path)
         if os.path.lexists(path) and (
@@ -276,7 +276,7 @@ def is_temporary(path: Path) -> bool:
         os.kill(int(found[1]), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is somebody else's, and alive
+    except OSError:  # alive, and of another user
         pass
     return False
 
@@ -296,7 +296,7 @@ def tidy(run: Path) -> None:
 
 
 def plain_size(path: Path) -> int | None:
-    """The bytes of a file; None where there is none, or a link, a pipe or a device: whoever wrote the folder must not choose what is opened
+    """The bytes of a file; None where there is none, or a link, a pipe or a device: a downloaded folder must not choose which file is opened
     outside it, nor a file that never ends."""
     try:
         found = os.lstat(path)

@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-MAX_SHORT_TOKENS = (
-    10  # pairs up to this length are never lopsided: "Yes." may well be "Ja, das ist richtig."
-)
+# pairs up to this length are never lopsided: "Yes." may well be "Ja, das ist richtig."
+MAX_SHORT_TOKENS = 10
 MAX_RATIO = 9.0  # between the sides of a pair, as in Moses' clean-corpus-n
 Item = TypeVar("Item")
 

@@ -50,7 +50,7 @@ def clean(
     longest: int | None = None,
     separated: str = "file",
 ) -> str:
-    """Writes the good items; a sentence on how many they are and what was skipped."""
+    """Write the good items; return a summary with the number written and skipped."""
     paths, skipped, rows = check_names(data.kind, where), Skipped(), list[dict[str, Any]]()
     for finding in data.findings:
         if finding.kind in ("line counts", "cut off"):

@@ -32,12 +32,10 @@ class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     line: int = 0  # where the sentence starts in its file, counted from 1
-    heads: tuple[int, ...] | None = (
-        None  # in a dependency tree, from 0, -1 for the root; None if not all are known
-    )
-    refers: tuple[int, ...] | None = (
-        None  # of each word, the word by which it is understood (an antecedent, a cue), -1 for none
-    )
+    # in a dependency tree, from 0, -1 for the root; None if not all are known
+    heads: tuple[int, ...] | None = None
+    # of each word, the word by which it is understood (an antecedent, a cue), -1 for none
+    refers: tuple[int, ...] | None = None
 
 
 def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence | LineError]:

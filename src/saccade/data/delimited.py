@@ -102,7 +102,7 @@ def each_entry(
 
 
 def sample(rows: Rows[list[str]], width: int) -> list[list[str]]:
-    """The first good rows below row 1; what is wrong among them is reported when it is read."""
+    """The first good rows below row 1; bad rows are reported when they are read."""
     found = list[list[str]]()
     with suppress(SaccadeError):
         for _, row in islice(rows, 1, SAMPLE_ROWS + 1):
@@ -111,7 +111,7 @@ def sample(rows: Rows[list[str]], width: int) -> list[list[str]]:
 
 
 def names_columns(first: list[str], below: Sequence[list[str]]) -> bool:
-    """Whether a row is clearly one of names: short, different, and either all usual names of columns, or unlike what is below them."""
+    """Whether a row clearly names columns: short distinct cells that are usual names or unlike the cells below."""
     cells = [cell.strip() for cell in first]
     if (
         not below

@@ -166,7 +166,7 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
 
 
 def store(answer: Any, part: Path, have: int, most: int, target: Path, watch: Watch) -> bool:
-    """Writes an answer behind what is there, or instead of it; False when it ended too early."""
+    """Append an answer to the part, or replace the part; return False if the connection was cut."""
     continues = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
         f"bytes {have}-"
     )

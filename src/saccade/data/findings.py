@@ -69,7 +69,7 @@ class Look(NamedTuple):
     data: Kind
     sides: tuple[str, ...]
     labels: str = ""
-    # the texts of an item's sides, what it may repeat, and its label or target
+    # the texts of an item's sides, the key to find duplicates, and the label or target
     facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: ((one.text,), one.text.strip(), None)  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def by_level(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def usual_kind(where: Sequence[str]) -> str:
-    """What data is by its name: a generated corpus by what it is, a file by its suffix, JSONL by its first line, else pairs."""
+    """Infer the kind of data from its name: the corpus, the suffix of a file, or the first line of JSONL; else pairs."""
     if len(where) == 1 and is_generated(where[0]):
         name = where[0].partition(":")[0]
         return next(

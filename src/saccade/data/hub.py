@@ -50,7 +50,7 @@ def each_row(
     inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
     classes = getattr(inner, "names", None)
 
-    # datasets write -1 where nobody knows a class
+    # datasets write -1 for an unknown class
     def name_class(value: Any, unknown: str | None = None) -> Any:
         if isinstance(value, list):
             return [name_class(one, NONE) for one in value]

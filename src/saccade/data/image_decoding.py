@@ -1,4 +1,4 @@
-"""One image from a file that nobody vouches for: its size is read from the header and checked before anything is decoded.
+"""Decode an untrusted image: its size is read from the header and checked before anything is decoded.
 
 Nothing global is changed, so that threads may read at the same time.
 """

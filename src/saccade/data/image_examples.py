@@ -1,4 +1,4 @@
-"""Pictures and what is said about them: captions, questions with answers, labels."""
+"""Examples with pictures: captions, questions with answers, labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

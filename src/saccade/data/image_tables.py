@@ -70,7 +70,7 @@ def each_asked(where: str | Path, images: str = "") -> Iterator[Asked | LineErro
         return Asked(shelf.find(image_name(entry, image)), text_of(entry, question), known, number)
 
     def plain(number: int, line: str) -> Asked:
-        # who asks has no answer
+        # a question to be answered has two columns
         cells = split_columns(line, (2, 3), "image<TAB>question<TAB>answer")
         return make(number, dict(zip(("image", "question", "answer"), cells, strict=False)))
 

@@ -55,7 +55,7 @@ def labeled_of(
 
 
 def label_of(value: Any, name: str = LABEL, thing: str = "text") -> str | None:
-    """A label as text: a string, a whole number, true or false; null is a label that nobody knows."""
+    """A label as text: a string, a whole number, true or false; null is an unknown label."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is not None and not isinstance(value, str | int):

@@ -16,9 +16,8 @@ from typing import Any, Self, TypeVar
 from ..errors import SaccadeError
 from .sets import found_or_fetch
 
-MAX_LINE_BYTES = (
-    1_000_000  # bytes: a longer line is a file without line ends or a binary file, never a sentence
-)
+# bytes: a longer line is a file without line ends or a binary file, never a sentence
+MAX_LINE_BYTES = 1_000_000
 MAX_BLOCK_LINES = 10_000  # lines of a sentence, one word on each
 # bytes that the lines of any packed file may take, and how many times its size those of a large one
 MIN_UNPACKED_BYTES, MAX_UNPACKED_RATIO = (200_000_000, 100)
@@ -147,7 +146,7 @@ def raw_lines(path: Path, longest: int = MAX_LINE_BYTES) -> Iterator[bytes]:
 def decode(
     path: Path, number: int, raw: bytes, longest: int = MAX_LINE_BYTES, what: str = "sentence"
 ) -> str:
-    """One line as text; strict, because a silently replaced byte is a wrong word that nobody ever finds."""
+    """Decode one line strictly: a silently replaced byte would be a wrong word that is hard to find."""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if len(raw) > longest:
         raise LineError(

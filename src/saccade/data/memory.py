@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 from ..errors import SaccadeError
 from .lines import LineError
 
-MEMORY_SHARE = (
-    4  # examples may take a quarter of the free memory; token numbers and a batch need memory too
-)
+# examples may take a quarter of the free memory; token numbers and a batch need memory too
+MEMORY_SHARE = 4
 ROOT = Path("/")
-# of cgroups version 2 and 1: where the groups are, the limit, what is used, and the part of it that is only cached
+# cgroups version 2 and 1: the folder, the limit, the usage, and the part of the usage that is cache
 CGROUP_FILES = {
     "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     "memory": (

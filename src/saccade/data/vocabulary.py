@@ -161,7 +161,7 @@ class Vocabulary:
             model = models.WordLevel(
                 {name: n for n, name in enumerate(names) if n < size}, unk_token=SPECIALS["unk"]
             )
-        # a fresh tokenizer has no added tokens, so that "<eos>" in somebody's text is text and not the end of a sentence
+        # a fresh tokenizer has no added tokens, so that "<eos>" in a text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
 
     def __len__(self) -> int:
@@ -328,7 +328,7 @@ def _check_names(kind: str, split: str) -> None:
 
 def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
     """Raises unless a tokenizer is made of the parts that we write, and its vocabulary of short strings and their numbers: the library would
-    run any regex, replacement or padding that somebody put into the file, for ever or out of all memory."""
+    run any regex, replacement or padding in the file without a limit of time or memory."""
     model = given["model"] if isinstance(given.get("model"), dict) else {"type": None}
     here, wanted = {**given, **model}, {**own, **own["model"]}
     odd = [

@@ -162,7 +162,7 @@ def parse_json(body: bytes | bytearray) -> Any:
     try:
         text = body.decode()
         if isinstance(body, bytearray):
-            body.clear()  # whoever called still holds it
+            body.clear()  # the caller still holds it
         return json.loads(text, parse_constant=refuse)
     except (
         ValueError,

@@ -18,13 +18,13 @@ from ..decoding.engine import Engine, Memory, Own
 from ..decoding.session import MIN_GROWTH, engine_of, read_memory
 from ..decoding.weight_layouts import layout_for
 
-# positions of a cache, or columns of a memory, that is given back once nobody is here
+# a cache with more positions, or a memory with more columns, is freed when no output is left
 MAX_IDLE_POSITIONS = 8 * MIN_GROWTH
 
 
 @dataclass(eq=False)
 class Output:
-    """One output in the making: what it is made from, how its tokens are chosen, and what it is so far."""
+    """One output being generated: its source, its search and its tokens so far."""
 
     source: list[int]  # those of a prompt without its last
     search: Search
@@ -79,7 +79,7 @@ class Flow:
         self.cache = self.like.new_zeros(0, 0, 0, 0, 0, 0)  # L R T 2 H' D
         self.pairs: list[tuple[Tensor, Tensor]] = []  # of the memory, S H' M D
         self.mask = self.like.new_zeros(0, 1, 1, 0)
-        self.memory: Memory | None = None  # what is used of both
+        self.memory: Memory | None = None  # the used part of both
 
     def choose_engine(self, rows: int) -> None:
         layout = layout_for(rows, self.like)
@@ -141,7 +141,7 @@ class Flow:
             there[0][first:last, :, :columns], there[1][first:last, :, :columns] = here
 
     def show_memory(self) -> None:
-        """As much of the memory as those who are here need."""
+        """Slice the memory to the columns that the current outputs need."""
         count, most = len(self.outputs), max(one.columns for one in self.outputs)
         pairs = [(key[:count, :, :most], value[:count, :, :most]) for key, value in self.pairs]
         level = all(one.columns == most and not one.hides for one in self.outputs)
@@ -162,7 +162,7 @@ class Flow:
 
     @torch.inference_mode()
     def step(self) -> list[Output]:
-        """One token of every output; those that ended, or that nobody waits for, leave and are returned."""
+        """Generate one token of every output; remove and return outputs that ended or were cancelled."""
         gone = [one for one in self.outputs if not one.is_wanted()]
         if gone:
             self.retain([n for n, one in enumerate(self.outputs) if one not in gone])
@@ -234,7 +234,7 @@ class Flow:
         return ended
 
     def retain(self, staying: list[int]) -> None:
-        """The sentences that stay, by their numbers; the last of them take the rows of those who leave."""
+        """Keep the sentences with these numbers; the last ones move into the free rows."""
         count = len(staying)
         empty = sorted(set(range(count)) - set(staying))
         order = list(range(count))

@@ -1,4 +1,4 @@
-"""What is checked before every route (the Host header, keys, sizes), and the headers that every answer has."""
+"""Checks before every route (Host header, keys, sizes) and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Guard:
         self.service.measures.request(path, status, time.perf_counter() - begun)
 
     def refusal(self, scope: Any) -> Refused | None:
-        """Why a request is answered without a look at its body."""
+        """The reason to refuse a request before its body is read, if any."""
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]

@@ -26,7 +26,7 @@ BUSY = "too many connections are open; try again in a second"
 
 
 class Connection(h11.Connection):
-    """Refuses what h11 lets through: other versions, two lengths of one body, long heads, and bodies in a great many tiny chunks,
+    """Refuses what h11 accepts: other HTTP versions, two lengths of one body, long heads, and bodies in very many tiny chunks,
     each of which takes as long to read as a large one."""
 
     small_chunks = 0
@@ -69,7 +69,7 @@ class Connection(h11.Connection):
 
 
 class Corked:
-    """A transport that sends the head of an answer together with its body: each call of the system is a turn that models may take."""
+    """A transport that sends the head and the body of an answer in one system call: each call can cost a turn of the model thread."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self.transport, self.loop, self.seconds, self.head = transport, loop, seconds, b""
@@ -100,7 +100,7 @@ class Corked:
             self.watch()
 
     def watch(self) -> None:
-        """Closes the connection, also one that is closing, where the client stops reading what is written by now."""
+        """Close the connection, even a closing one, when the client stops reading."""
         left = self.transport.get_write_buffer_size()
         self.watched = left > 0
         if self.watched:
@@ -149,7 +149,7 @@ class Protocol(H11Protocol):
             self.timeout_keep_alive_task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Ends no waiting: that does a whole request, not its first byte."""
+        """Read data without ending the keep-alive timeout: only a complete request ends it."""
         if not self.refused:
             self.conn.receive_data(data)
             self.handle_events()
@@ -164,7 +164,7 @@ class Protocol(H11Protocol):
             self.transport.close()
 
     def refuse(self, status: int, reason: str, sentence: str, more: str = "") -> None:
-        """Answers, and reads on without a look for a moment: a connection closed at once may take the answer with it."""
+        """Answer, then discard input for a moment: closing at once could lose the answer."""
         body = json.dumps({"error": sentence}).encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
@@ -174,7 +174,7 @@ class Protocol(H11Protocol):
         self.refused = True
         with contextlib.suppress(OSError):  # it has gone already
             self.transport.write_eof()
-        if self.cycle is not None:  # whoever reads the body knows that no more comes
+        if self.cycle is not None:  # the reader of the body sees that no more comes
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         crowded = len(self.connections) > self.most + self.lingering
@@ -182,7 +182,7 @@ class Protocol(H11Protocol):
 
 
 def allow_connections() -> None:
-    """As many as the system allows open files for, some of them aside."""
+    """Raise the limit of open files, and set the largest number of connections from it."""
     import resource  # which Windows does not have
 
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -39,9 +39,8 @@ SO_ATTACH_FILTER, BPF_RETURN = 26, 6  # of Linux
 BACKLOG = 2048  # connections that wait to be taken
 # of an answer that the system holds until the client reads them; by itself it would take megabytes
 SEND_BUFFER_BYTES = 128 * 1024
-SWITCH_SECONDS = (
-    0.0005  # seconds after which the thread of HTTP and the one of the models let each other run
-)
+# seconds after which the thread of HTTP and the one of the models let each other run
+SWITCH_SECONDS = 0.0005
 YIELD_SECONDS = 0.002  # seconds in which a process with fewer connections can take one
 LAST_ANSWER_SECONDS = 0.5  # seconds in which connections that are open get answers after SIGTERM
 NOT_READY = 2**31 - 1  # in place of the number of connections, until a worker has loaded its models
@@ -169,7 +168,7 @@ def bind(settings: Settings) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # of each connection
     try:
         made.bind((settings.host, settings.port))
-        made.listen(BACKLOG)  # who comes before all is ready waits
+        made.listen(BACKLOG)  # early connections wait until the service is ready
         made.setblocking(False)
     except (OSError, OverflowError) as error:
         made.close()
@@ -217,7 +216,7 @@ def run(
     )
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # what is loaded stays: looking through all of it again and again would stop every request for a while
+    gc.freeze()  # loaded objects stay: each full collection would pause every request
     ready()
     Server(config, service, counts or [0], number).run([here])
     return 0
@@ -238,7 +237,7 @@ class Workers:
         self.alive = os.pipe()
 
     def run(self) -> int:
-        gc.freeze()  # workers share what is imported, and the end does not wait for a look through all of it
+        gc.freeze()  # workers share the imported modules, and the exit needs no full collection
         for sign in stop_signals():
             signal.signal(sign, self.end)
         while True:
@@ -267,7 +266,7 @@ class Workers:
         ready = self.counts[number] != NOT_READY
         self.served = self.served or any(count != NOT_READY for count in self.counts)
         self.counts[number] = NOT_READY
-        mark_process_dead(child)  # what it counted stays, what it was doing does not
+        mark_process_dead(child)  # its counters stay, its gauges go
         if self.ending:
             return
         how = f"with code {code}" if code >= 0 else f"by signal {-code} ({signal.strsignal(-code)})"

@@ -1,4 +1,4 @@
-"""What /metrics says. No text, key or address of anybody is in it."""
+"""The metrics of /metrics; they contain no texts, keys or addresses."""
 
 from __future__ import annotations
 

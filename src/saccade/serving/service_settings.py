@@ -1,4 +1,4 @@
-"""How a service is set up: what it serves, who may ask, and how much of anything a request may take."""
+"""Settings of a service: models, access and limits."""
 
 import hmac
 import ipaddress

@@ -19,18 +19,16 @@ from .schema import Refused
 from .service_settings import Limits
 
 log = logging.getLogger("saccade.serving")
-ENTRY_SECONDS, MIN_ENTRY_SHARE = (
-    0.008,
-    4,
-)  # seconds; less than one for so many who are there waits for others
-# answers whose speed counts; seconds that a text may wait where many do
-SPEED_ANSWERS, MAX_WAIT_SECONDS = (32, 3.0)
+# a new output waits this long for others while there are fewer than 1 new for 4 old ones
+ENTRY_SECONDS, OLD_PER_NEW = 0.008, 4
+# the last answers that give the speed; a text may wait this long at that speed
+SPEED_ANSWERS, MAX_WAIT_SECONDS = 32, 3.0
 ENDED = object()  # behind the last piece of a stream
 
 
 @dataclass(eq=False)
 class Job:
-    """One text's work and who waits for it: an output in a flow, one of a batch, or pieces that come one by one."""
+    """The work on one text and its result: an output in a flow, an item of a batch, or pieces of a stream."""
 
     flow: Flow | None = None
     output: Output | None = None
@@ -51,7 +49,7 @@ class Job:
         self.spoken: list[str] = []
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Mark the job as cancelled; the client is gone."""
         self.cancelled = True
         self.future.cancel()
 
@@ -62,7 +60,7 @@ class Job:
         self.call(lambda: None if self.future.done() else self.future.set_exception(error))
 
     def say(self, piece: str) -> None:
-        """Another piece, for who reads it as it comes."""
+        """Add a piece, and send it if the result is streamed."""
         self.spoken.append(piece)
         if self.streams:
             self.call(lambda: self.queue.put_nowait(piece))
@@ -82,7 +80,7 @@ class Job:
 
 
 class Outbox(deque[tuple[asyncio.AbstractEventLoop, Callable[[], object]]]):
-    """What event loops shall do, handed over together: each wakening costs the thread that runs models its turn."""
+    """Callbacks for event loops, handed over in batches: each wake-up costs the model thread a turn."""
 
     def hand_over(self) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object]]] = {}
@@ -111,7 +109,7 @@ class Worker(threading.Thread):
         self.changed = threading.Condition()
         self.inbox: deque[Job] = deque()
         self.outbox = Outbox()
-        self.active: set[Job] = set()  # those that somebody waits for
+        self.active: set[Job] = set()  # jobs with a waiting client
         self.answered: deque[float] = deque(maxlen=SPEED_ANSWERS)  # when the last ones left
         self.ended = False
         self.waiting: dict[Flow, deque[Job]] = {}
@@ -120,7 +118,7 @@ class Worker(threading.Thread):
         self.speaking: list[Job] = []
 
     def check_room(self, more: int = 1) -> None:
-        """Refuses what has no space, or would wait for longer than a few seconds at the speed of the last answers."""
+        """Refuse jobs that do not fit, or would wait too long at the speed of the last answers."""
         busy, times = len(self.active), self.answered
         late = False
         if busy >= self.limits.together and len(times) == SPEED_ANSWERS:
@@ -149,7 +147,7 @@ class Worker(threading.Thread):
         if not self.active:
             self.answered.clear()  # a pause says nothing about speed
         if not future.cancelled():
-            future.exception()  # seen, whether somebody asks for it or not
+            future.exception()  # marks it as retrieved
 
     def end(self) -> None:
         with self.changed:
@@ -180,7 +178,7 @@ class Worker(threading.Thread):
             self.grouped.setdefault(job.key, deque()).append(job)
 
     def advance(self) -> None:
-        """A little of everything that is there."""
+        """Do one step of each kind of work."""
         for flow in list(self.waiting):
             self.enter(flow)
         for flow in {job.flow for job in self.flowing.values() if job.flow is not None}:
@@ -193,11 +191,11 @@ class Worker(threading.Thread):
         self.outbox.hand_over()
 
     def enter(self, flow: Flow) -> None:
-        """As many as there is space for; beside many others, some wait for a few milliseconds to be read together."""
+        """Admit as many outputs as fit; few new ones beside many wait some milliseconds to be read together."""
         queue = self.waiting[flow]
         space = max(self.limits.together // flow.width, 1) - len(flow.outputs)
         if (
-            len(queue) * MIN_ENTRY_SHARE < len(flow.outputs)
+            len(queue) * OLD_PER_NEW < len(flow.outputs)
             and time.monotonic() - queue[0].came < ENTRY_SECONDS
         ):
             return
@@ -280,7 +278,7 @@ class Worker(threading.Thread):
         self.speaking.remove(job)
 
     def refuse(self, jobs: Sequence[Job], error: Exception) -> None:
-        """A mistake of who asked, or a defect, which goes to the log."""
+        """Fail these jobs; errors other than bad input go to the log."""
         if not isinstance(error, SaccadeError | Refused):
             log.error("a batch failed", exc_info=error)
         for job in jobs:
