@@ -89,7 +89,8 @@ def fit(
             # looked at again: while the data was read, another process may have begun a run here, or even finished it
             if ranks.lead(lambda: claim(path, given, resume).to_dict()) != claimed:
                 raise SharedError(
-                    f"another process has begun a run in {path} meanwhile; give the same command again to continue it"
+                    f"another process has begun a run in {path} meanwhile; give the same command again to continue it",
+                    code="run-folder-taken",
                 )
             ranks.lead(lambda: tidy(path))
             before = lambda: Progress(

@@ -46,7 +46,8 @@ class Table(Generic[T]):
         def put(make: T) -> T:
             if name in self._entries:
                 raise SaccadeError(
-                    f"{self.singular} '{name}' is already in the table; choose another name"
+                    f"{self.singular} '{name}' is already in the table; choose another name",
+                    code="name-taken",
                 )
             self._entries[name] = Entry(name, make, paper, example or {}, per_batch)
             return make
@@ -57,7 +58,8 @@ class Table(Generic[T]):
         """The row under `name`, or an error that knows the nearest name."""
         if name not in self._entries:
             raise SaccadeError(
-                f"no {self.singular} named '{name}'{did_you_mean(name, self._entries)}"
+                f"no {self.singular} named '{name}'{did_you_mean(name, self._entries)}",
+                code="unknown-name",
             )
         return self._entries[name]
 

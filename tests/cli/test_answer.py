@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_talking import PROMPT, Talk
+from test_input_stream import PROMPT, Talk
 
 from saccade import api
 from saccade.training.checkpoints import RunFolder

@@ -50,7 +50,7 @@ def test_a_file_is_written_whole_and_equals_stdout(models: Path, big: Path) -> N
 def test_a_second_run_does_what_is_missing(
     models: Path, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, real, done = big.with_name("out.txt"), batch.translate_lines, list[int]()
+    out, real, done = big.with_name("out.txt"), batch.answer_texts, list[int]()
     command = ("translate", models / "run", "--input", big, "--out", out)
 
     def breaks(*given: Any) -> Any:
@@ -59,7 +59,7 @@ def test_a_second_run_does_what_is_missing(
         done.append(len(given[1]))
         return real(*given)
 
-    monkeypatch.setattr(batch, "translate_lines", breaks)
+    monkeypatch.setattr(batch, "answer_texts", breaks)
     assert run_cli(*command).code == 2
     assert not out.exists()
     parts = out.with_name("out.txt.parts")
@@ -72,7 +72,7 @@ def test_a_second_run_does_what_is_missing(
     )
     done.clear()
     monkeypatch.setattr(
-        batch, "translate_lines", lambda *given: done.append(len(given[1])) or real(*given)
+        batch, "answer_texts", lambda *given: done.append(len(given[1])) or real(*given)
     )
     assert run_cli(*command).code == 0
     assert done == [5, 5, 3]
@@ -83,7 +83,8 @@ def test_a_second_run_does_what_is_missing(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["a cat", "--out", "x.txt"], "--out is for many lines in a file; give --input FILE"),
+        (["--out", "x.txt"], "--out needs inputs; give texts, images or --input FILE"),
+        (["a cat", "--out", "x.png"], "pictures and pages are drawn by `saccade show`"),
         (["a cat", "--on", "ray"], "--on ray is for many lines in a file; give --input FILE"),
         (["a cat", "--on", "rays"], "no way to run named 'rays'; did you mean 'ray'?"),
         (
@@ -122,9 +123,9 @@ def test_a_cluster_of_two_gives_all_in_order_and_does_that_of_a_killed_worker_ag
     script = f"""
 import os, sys, signal
 from pathlib import Path
-from saccade import bulk
+from saccade.experiments import batch as bulk
 bulk.PART = 5
-real = bulk.translate_there
+real = bulk.answer_there
 
 def dies_once(how, lines, folder):
     marks = Path({str(marks)!r})
@@ -134,7 +135,7 @@ def dies_once(how, lines, folder):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(how, lines, folder)
 
-bulk.translate_there = dies_once
+bulk.answer_there = dies_once
 from saccade.cli import run
 sys.exit(run(["translate", {str(models / "run")!r}, "--input", {str(big)!r}, "--out", {str(out)!r}, "--on", "ray"]))
 """

@@ -156,16 +156,14 @@ def test_what_is_not_an_image_is_one_sentence(
 def test_wrong_words_are_refused(captioner: Path, models: Path) -> None:
     image = captioner / "pictures" / "a.png"
     for words, sentence in {
-        (
-            captioner / "model",
-        ): "nothing to describe; give an image, a folder of images, or --input DATA",
-        (captioner / "model", ""): "nothing to describe",
+        (captioner / "model",): "stdin is empty; give at least one line",
+        (captioner / "model", ""): "the text is empty",
         (
             captioner / "model",
             image,
             "--input",
             "shapes:test",
-        ): "both an image and --input were given; give one of them",
+        ): "and --input were given; give one of them",
         (
             captioner / "model",
             image,

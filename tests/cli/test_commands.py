@@ -24,8 +24,8 @@ TEXT = "the black cat ate the mouse"
 
 def test_the_commands_in_the_order_of_a_first_visit() -> None:
     wanted = (
-        "demo train consolidate average runs translate generate tag classify caption answer reconstruct info show heads evaluate report"
-        " compare table bench explain draw symmetry lecture list check fetch serve"
+        "demo train consolidate average runs predict translate generate tag classify caption answer reconstruct info show heads evaluate report"
+        " compare table bench reproduce explain draw symmetry lecture list check fetch serve"
     )
     assert wanted.split() == NAMES
 

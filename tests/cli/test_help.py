@@ -31,7 +31,7 @@ def test_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str])
     ("typed", "right"),
     [
         ("val", "evaluate"),
-        ("infer", "translate"),
+        ("infer", "predict"),
         ("export", "consolidate"),
         ("convert", "consolidate"),
         ("rm", "runs remove"),

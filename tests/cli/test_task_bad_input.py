@@ -57,8 +57,8 @@ ROWS: list[tuple[str, str]] = [
     ("classify labels --input empty.txt", "empty.txt is empty; it needs at least one line"),
     ("classify labels --input latin.txt", "latin.txt, line 2: not UTF-8"),
     ("classify labels '\udcff'", "the text, line 1: not UTF-8 (byte 0xff); convert it first"),
-    ("classify labels good --out x.bmp", "cannot draw to 'x.bmp'"),
-    ("classify labels --input two.txt --out x.png", "2 texts and one picture; draw one text at a time"),
+    ("classify labels good --out x.bmp", "cannot write answers into 'x.bmp'"),
+    ("classify labels --input two.txt --out x.png", "pictures and pages are drawn by `saccade show`"),
     ("generate words '\udcff'", "half of a surrogate pair"),
     ("tag tags nowhere.conllu", "no file 'nowhere.conllu'"),
     ("tag tags empty", "empty is a folder, not a file"),
@@ -257,7 +257,7 @@ def test_a_tagger_does_not_wait_for_a_person_at_a_terminal(
     monkeypatch.chdir(desk)
     waiting = run_cli("tag", "tags", "-", terminal=True)
     assert (waiting.code, waiting.out) == (2, "")
-    assert waiting.err.startswith("saccade: nothing to tag; give a text")
+    assert waiting.err.startswith("saccade: nothing to tag; give a text file")
 
 
 def test_json_changes_nothing_about_mistakes(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

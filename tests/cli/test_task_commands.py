@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -49,14 +50,16 @@ def test_in_a_terminal_words_that_stand_out_are_shaded(
         "out",
         Console(file=written, force_terminal=True, color_system="truecolor", width=80),
     )
-    one = Classified("good", {"good": 0.9, "bad": 0.1}, ["a", "good", "film"], [0.1, 0.8, 0.1])
-    monkeypatch.setattr(Classification, "classify", lambda *_: [one])
+    one = Classified(
+        "good", {"good": 0.9, "bad": 0.1}, ["a", "good", "film"], np.array([0.1, 0.8, 0.1])
+    )
+    monkeypatch.setattr(Classification, "predict", lambda *_: iter([(0, one)]))
     printed = run_cli("classify", shelf / "labels", "a good film")
     assert "48;2;255;140;0m good 80 " in written.getvalue()
     assert written.getvalue().count("48;2;") == 1
     assert "weight of each word in %:" in printed.out
-    flat = Classified("good", {"good": 1.0}, ["a", "good", "film"], [0.34, 0.33, 0.33])
-    monkeypatch.setattr(Classification, "classify", lambda *_: [flat])
+    flat = Classified("good", {"good": 1.0}, ["a", "good", "film"], np.array([0.34, 0.33, 0.33]))
+    monkeypatch.setattr(Classification, "predict", lambda *_: iter([(0, flat)]))
     printed = run_cli("classify", shelf / "labels", "a good film")
     assert written.getvalue().count("48;2;") == 1, "a flat distribution looks flat"
     assert "weight of each word in %, nearly the same for all:" in printed.out
@@ -140,9 +143,13 @@ def test_an_unknown_word_is_noted(shelf: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["png", "html", "json", "svg"])
-def test_weights_are_drawn(shelf: Path, tmp_path: Path, ending: str) -> None:
+def test_weights_are_drawn_by_show(shelf: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"weights.{ending}"
-    assert run_cli("classify", shelf / "labels", "a good film", "--out", out).code == 0
+    refused = run_cli("classify", shelf / "labels", "a good film", "--out", out)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert "are drawn by `saccade show`" in refused.err
+    words = ("show", shelf / "labels", "a good film", "--site", "pool", "--words", "--out", out)
+    assert run_cli(*words).code == 0
     assert out.stat().st_size > 100
 
 

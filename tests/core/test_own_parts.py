@@ -11,6 +11,7 @@ import torch
 from core_helpers import BACKENDS, HEADS, WIDTH, tensors
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade.core import (
@@ -173,10 +174,7 @@ def test_a_kernel_of_ones_own_is_linear_until_it_compares_in_another_way() -> No
 
 
 def test_a_score_that_defines_forward_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(
-        SaccadeError,
-        match="Late defines `forward`; a score is `query`, `key` and `compare`: override these",
-    ):
+    with raises("override-forbidden"):
 
         class Late(scores.Score):
             def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -428,10 +426,7 @@ def test_a_predicate_must_answer_with_booleans(predicate: Any, kind: str, backen
 
 
 def test_what_is_not_a_function_is_not_a_predicate() -> None:
-    with pytest.raises(
-        SaccadeError,
-        match=r"expected a function of \(b, h, i, j\), got \[\[1\]\]; for a 0/1 matrix use masks.matrix",
-    ):
+    with raises("not-a-predicate"):
         masks.where([[1]])
 
 
@@ -553,10 +548,7 @@ def test_a_bias_set_on_one_object_holds_on_every_backend(method: str) -> None:
 
 
 def test_bias_at_without_bias_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(
-        SaccadeError,
-        match="Half defines `bias_at` without `bias`, which is the definition; override both",
-    ):
+    with raises("override-missing"):
 
         class Half(positions.Alibi):
             def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from core_helpers import member, random_tree, steps_between
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import Tensor
 
 from saccade.core import Mechanism, Positions, attend, backends, masks, positions, scores, weights
@@ -75,9 +76,9 @@ def test_sinusoids_are_bounded_unique_and_exact_far_away() -> None:
 
 
 def test_an_odd_width_has_no_pairs() -> None:
-    with pytest.raises(SaccadeError, match="need an even width, got 5; change dim"):
+    with raises("width-not-even"):
         sinusoid(torch.arange(3), 5)
-    with pytest.raises(SaccadeError, match="need an even head width, got 3; change dim or heads"):
+    with raises("width-not-even"):
         attend(*[torch.randn(1, 1, 2, 3)] * 3, Mechanism(position=positions.Rotary()))
 
 
@@ -100,9 +101,7 @@ def test_added_is_added_to_queries_keys_and_values(max_len: int | None) -> None:
 
 def test_a_learned_table_ends_with_a_clear_error() -> None:
     q = torch.randn(1, 1, 6, DIM)
-    with pytest.raises(
-        SaccadeError, match="position 5 is beyond the learned table of 5; shorten the text"
-    ):
+    with raises("position-out-of-range"):
         attend(q, q, q, Mechanism(position=positions.Added(DIM, max_len=5)))
 
 
@@ -230,9 +229,7 @@ def test_t5_needs_enough_buckets_and_a_longer_distance(buckets: int, longest: in
 @pytest.mark.parametrize("position", [positions.Alibi(3), T5Buckets(3)], ids=["alibi", "t5"])
 def test_a_position_for_another_number_of_heads_says_so(position: positions.Position) -> None:
     q = torch.randn(1, 2, 3, 4)
-    with pytest.raises(
-        SaccadeError, match="the position is made for 3 heads; build it with heads=2"
-    ):
+    with raises("shapes-do-not-fit"):
         attend(q, q, q, Mechanism(position=position))
 
 
@@ -293,10 +290,7 @@ def test_syntax_positions_are_shaws_vectors_by_distance_in_the_tree() -> None:
         shaw_by_loops(q, k, v, position, index, 0.5),
         msg="without `signed` signs do not matter",
     )
-    with pytest.raises(
-        SaccadeError,
-        match=r"syntax positions need parse trees; pass `Positions.line\(Q, K, relation=",
-    ):
+    with raises("relation-missing"):
         attend(q, k, v, Mechanism(position=position))
     signed = positions.SyntaxDistance(DIM, max_distance=2, signed=True).double()
     assert (signed.keys.shape[0], position.keys.shape[0]) == (5, 3)

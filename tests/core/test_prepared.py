@@ -10,12 +10,12 @@ import torch
 from core_helpers import BATCH, HEADS, N, mask_examples, tensors
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from saccade.core import Mechanism, attend, masks, normalizers, positions, scores
 from saccade.core.masks import Mask
-from saccade.errors import SaccadeError
 from saccade.layers.multihead_attention import MultiHeadAttention
 
 EXAMPLES = mask_examples()
@@ -184,7 +184,7 @@ def test_a_prepared_mask_moved_elsewhere_keeps_nothing_of_where_it_was() -> None
 
 
 def test_a_prepared_mask_checks_the_sizes_of_what_it_was_made_of() -> None:
-    with pytest.raises(SaccadeError, match="made for a batch of 2, got a batch of 3"):
+    with raises("mask-batch-differs"):
         attend(*tensors(batch=3), mask=masks.padding([1, 2]).prepare(2, HEADS, N, N))
 
 

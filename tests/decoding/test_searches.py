@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.support import raises
 from torch import Tensor
 
 from saccade.config import recipes
@@ -255,20 +256,18 @@ def test_gnmts_ranking_is_brute_forces(family: str) -> None:
 
 def test_ranking_is_for_a_beam_of_a_model_that_attends() -> None:
     for how in ({"length_rule": "gnmt"}, {"coverage_penalty": 0.2}):
-        with pytest.raises(
-            SaccadeError, match="rank the outputs of a beam, and there is none; give a beam above 1"
-        ):
+        with raises("beam-missing"):
             searcher(1, **how)  # type: ignore[arg-type]
-    with pytest.raises(SaccadeError, match="the length rule is 'gmnt'; give one of: power, gnmt"):
+    with raises("unknown-length-rule"):
         searcher(2, length_rule="gmnt")
-    with pytest.raises(SaccadeError, match="a coverage penalty of -1; give a number from 0 to 100"):
+    with raises("coverage-penalty-out-of-range"):
         searcher(2, coverage_penalty=-1)
     model = (
         recipes.Builder({"family": "fixed-first", "dim": 8, "hidden": 8})
         .make(Seq2Seq, 9, VOCAB)
         .eval()
     )
-    with pytest.raises(SaccadeError, match="does not attend to the source"):
+    with raises("no-attention-to-source"):
         decode(
             model,
             torch.tensor([[4]]),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
@@ -69,7 +70,7 @@ def test_spelling_by_hand() -> None:
         "the first and the last half"
     )
     assert spell([]) == []
-    with pytest.raises(SaccadeError, match="most must be at least 2 bytes, got 1"):
+    with raises("size-out-of-range"):
         spell(["a"], most=1)
 
 
@@ -300,19 +301,13 @@ def test_a_factorized_embedding_has_few_parameters() -> None:
 
 def test_mistakes_are_answered_with_sentences() -> None:
     for one in (Tokens(VOCAB, DIM), Factorized(VOCAB, DIM)):
-        with pytest.raises(
-            SaccadeError,
-            match=r"this model reads token ids alone, .* got shape \(1, 2, 5\); or choose model",
-        ):
+        with raises("not-token-ids"):
             one(batch([["ab", "c"]]))
-    with pytest.raises(SaccadeError, match=r"this model reads bytes too, .*, got shape \(1, 2\)"):
+    with raises("bytes-missing"):
         CharacterCnn(VOCAB, DIM)(torch.tensor([[1, 2]]))
-    with pytest.raises(
-        SaccadeError,
-        match=r"widths must be at least 1 and word_dropout in \[0, 1\), got 0, 128 and 0\.0",
-    ):
+    with raises("size-out-of-range"):
         CharacterCnn(VOCAB, DIM, byte_dim=0)
-    with pytest.raises(SaccadeError, match=r"word_dropout in \[0, 1\), got 32, 128 and 1\.0"):
+    with raises("size-out-of-range"):
         CharacterRnn(VOCAB, DIM, word_dropout=1.0)
     with pytest.raises(SaccadeError, match=r"e\.scale is 0\.0; it must lie between 1e-06 and"):
         choose(table, {"name": "tokens", "scale": 0}, "e")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from mixer_helpers import shaken
+from tests.support import raises
 from torch import Tensor
 
 from saccade.core import masks
-from saccade.errors import SaccadeError
 from saccade.layers.graph_mixers import (
     AttendLinks,
     ConvolveLinks,
@@ -135,8 +135,5 @@ def test_no_layer_is_left_untested() -> None:
     assert torch.equal(
         IgnoreLinks(6)(h.unsqueeze(1), Links(8, torch.tensor([0]), torch.tensor([1]))), h
     )
-    with pytest.raises(
-        SaccadeError,
-        match="the width must be a multiple of heads, got 5 and 2; choose heads that divide it",
-    ):
+    with raises("heads-do-not-divide"):
         AttendLinks(5, heads=2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade.core import KeyValues, Mechanism, Positions, masks, normalizers, positions, scores
@@ -262,10 +263,7 @@ def test_a_layer_that_is_called_runs_its_own_mix() -> None:
     x, layer = torch.randn(2, 16, 8), Mine(8, 2)
     torch.testing.assert_close(layer(x), 3 * x)
     torch.testing.assert_close(Block(layer, None, partial(PreNorm, nn.Identity))(x), 4 * x)
-    with pytest.raises(
-        SaccadeError,
-        match="Mine overrides `mix` alone, and `step` would attend as before; override `start`",
-    ):
+    with raises("override-missing"):
         layer.start(x)
     windows = Windows.over(4, 4, 2, torch.device("cpu"))
     divided = WindowAttention(8, 2, Mechanism())
@@ -279,9 +277,7 @@ def test_a_layer_that_is_called_runs_its_own_mix() -> None:
 def test_a_funnel_refuses_attention_that_mixes_in_another_way(
     make: type[MultiHeadAttention],
 ) -> None:
-    with pytest.raises(
-        SaccadeError, match="stack=funnel pools the queries of attention; choose mixer=attention"
-    ):
+    with raises("parts-do-not-combine"):
         FunnelStack(
             lambda n: Block(make(8, 2), None, partial(PreNorm, nn.Identity)),
             2,
@@ -380,12 +376,12 @@ def test_any_sizes_give_a_layer_and_an_output_or_a_sentence(
 ) -> None:
     x = torch.zeros(*shape)
     if heads < 1 or dim % heads or kv_heads < 1 or heads % kv_heads:
-        with pytest.raises(SaccadeError, match="heads"):
+        with raises("heads-do-not-divide"):
             MultiHeadAttention(dim, heads, kv_heads)
     elif len(shape) == 3 and shape[-1] == dim:
         assert MultiHeadAttention(dim, heads, kv_heads)(x).shape == x.shape
     else:
-        with pytest.raises(SaccadeError, match="x must be batch × positions × "):
+        with raises("shapes-do-not-fit"):
             MultiHeadAttention(dim, heads, kv_heads)(x)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
@@ -102,9 +103,7 @@ def test_positions_join_tokens_in_each_way(name: str, position: str) -> None:
 def test_a_learned_table_ends_where_it_ends() -> None:
     learned, x = Learned(DIM, max_len=8), torch.zeros(2, 2, DIM)
     assert learned(x, AT).shape == (2, 2, DIM)
-    with pytest.raises(
-        SaccadeError, match="position 8 is beyond the learned table of 8; shorten the text"
-    ):
+    with raises("position-out-of-range"):
         learned(x, AT + 1)
     assert Learned(64, 4000).vectors.std().item() == pytest.approx(math.sqrt(0.5), abs=0.01), (
         "as wide as sinusoids"
@@ -113,7 +112,7 @@ def test_a_learned_table_ends_where_it_ends() -> None:
         choose(positions, {"name": "learned", "max_len": 0}, "p")
     with pytest.raises(SaccadeError, match="no join of positions named 'ad'; did you mean 'add'"):
         choose(positions, {"name": "learned", "join": "ad"}, "p")
-    with pytest.raises(SaccadeError, match="need an even width, got 5"):
+    with raises("width-not-even"):
         Sinusoidal(5)(torch.zeros(1, 2, 5), AT)
 
 
@@ -134,11 +133,9 @@ def test_depths_in_a_tree_are_read_beside_plain_positions() -> None:
     torch.testing.assert_close(
         one(AT, AT, depths), sine(one.tokens.weight[AT] * math.sqrt(DIM), AT, depths)
     )
-    with pytest.raises(
-        SaccadeError, match=r"the depth of words needs parse trees; pass depth=tree_depths\(heads\)"
-    ):
+    with raises("depth-missing"):
         one(AT, AT)
-    with pytest.raises(SaccadeError, match="choose sinusoidal, learned or none"):
+    with raises("parts-do-not-combine"):
         choose(positions, {"name": "depth", "plain": "depth"}, "p")(dim=DIM)
 
 

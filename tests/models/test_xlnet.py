@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from model_helpers import LENGTHS, SOURCE, V, make, shake
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade.config import recipes
 from saccade.core import Positions, masks
 from saccade.data.documents import Document
-from saccade.errors import SaccadeError
 from saccade.models import AttendingEncoder, CarryingLM, RecurrentTwoStream, XLNet
 from saccade.tasks.language import LanguageModelling
 from support import error_of
@@ -358,9 +358,7 @@ def test_a_separator_is_never_asked_for_and_must_be_a_token() -> None:
 
 
 def test_what_the_family_fixes_is_refused() -> None:
-    with pytest.raises(
-        SaccadeError, match=r"model\.position has no effect on this xlnet; leave it out"
-    ):
+    with raises("setting-without-effect"):
         recipes.recipe(
             {
                 "task": "classification",

@@ -251,7 +251,7 @@ def test_a_trained_model_answers_in_python_and_by_the_command(
         ),
         (
             ["show", "MODEL", "PICTURE", "--target", "because"],
-            "a model of questions takes no target; leave --target out",
+            "takes no target; leave --target out",
         ),
         (["evaluate", "MODEL", "FILE"], "has no answer to compare with"),
         (

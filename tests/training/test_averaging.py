@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.support import raises
 from torch import Tensor
 
-from saccade.errors import SaccadeError
 from saccade.files import mark
 from saccade.training.checkpoints import Progress, RunFolder
 from saccade.training.loop import Watcher
@@ -198,9 +198,7 @@ def test_a_broken_one_among_the_kept_is_told_with_a_way_out(stage: Any) -> None:
     for update in (1, 2):
         folder.keep(torch.nn.Linear(2, 2), update, 2)
     (folder.kept()[0] / "model.safetensors").write_bytes(b"junk")
-    with pytest.raises(
-        SaccadeError, match=r"kept cannot be read .* set training.average=null and pass resume=True"
-    ):
+    with raises("checkpoint-damaged"):
         folder.mean_kept()
     folder.forget(2)
     assert [path.name for path in folder.kept()] == ["000000002"], (
@@ -220,15 +218,9 @@ def test_means_by_hand() -> None:
     assert half["a"].dtype == torch.bfloat16
     tiny = mean_parameters([{"a": torch.tensor([1e8])}, *[{"a": torch.tensor([1.0])}] * 3])
     assert tiny["a"].item() == torch.tensor(25_000_000.75).item(), "summed in double precision"
-    with pytest.raises(
-        SaccadeError,
-        match="these models differ in the size of 'a', or one lacks it; average models of the same shape",
-    ):
+    with raises("models-differ"):
         mean_parameters([{"a": torch.zeros(1)}, {"b": torch.zeros(1)}])
-    with pytest.raises(
-        SaccadeError,
-        match="these models differ in the size of 'a', or one lacks it; average models of the same shape",
-    ):
+    with raises("models-differ"):
         mean_parameters([{"a": torch.zeros(2)}, {"a": torch.zeros(1)}])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.support import raises
 from torch import nn
 
 from saccade.config import recipes
@@ -147,9 +148,7 @@ def test_a_model_that_has_diverged_is_refused(tmp_path: Path, value: float) -> N
     with torch.no_grad():
         model.target.tokens.weight[3, 2] = value
     write_tensors(model_tensors(model), tmp_path / "m")
-    with pytest.raises(
-        SaccadeError, match=r"'target.tokens.weight' contains values that are no finite numbers"
-    ):
+    with raises("parameters-not-finite"):
         load_model(transformer(), tmp_path / "m")
 
 
@@ -159,17 +158,17 @@ def test_a_model_that_has_diverged_is_refused(tmp_path: Path, value: float) -> N
 def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path, content: bytes) -> None:
     path, model = tmp_path / "m", transformer()
     path.write_bytes(content)
-    with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
+    with raises("checkpoint-damaged"):
         load_model(model, path)
     files = {
         "model.safetensors": partial(write_tensors, model_tensors(model)),
         "training.safetensors": lambda path: path.write_bytes(content),
     }
     write_folder(tmp_path / "last", files)
-    with pytest.raises(SaccadeError, match=r"training.safetensors cannot be read as safetensors"):
+    with raises("checkpoint-damaged"):
         RunFolder(tmp_path, {}).load_last(model, moved(model, 0))
     path.unlink()
-    with pytest.raises(SaccadeError, match="cannot be read as safetensors"):
+    with raises("checkpoint-damaged"):
         load_model(model, path)
 
 
@@ -279,5 +278,5 @@ def test_a_damaged_checkpoint_is_refused_with_what_is_wrong(tmp_path: Path, dama
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"update": 1, "nonsense": 2}', "[" * 100_000])
 def test_a_progress_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
     write_folder(tmp_path / "last", {"training.json": lambda path: path.write_text(text)})
-    with pytest.raises(SaccadeError, match=r"training.json cannot be read .* to start over"):
+    with raises("checkpoint-damaged"):
         RunFolder(tmp_path, {}).progress()

@@ -16,6 +16,7 @@ import pytest
 import torch
 from launcher import RECIPE, Launcher
 from safetensors.torch import load_file
+from tests.support import raises
 
 from saccade import api
 from saccade.config import recipes
@@ -259,16 +260,11 @@ def test_a_sharded_checkpoint_is_checked_before_it_is_read(
 def test_what_cannot_be_converted_is_told(
     launcher: Launcher, sharded: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        SaccadeError,
-        match=r"last is not a sharded checkpoint; it is a model folder already and can be used as it is",
-    ):
+    with raises("checkpoint-not-sharded"):
         convert(launcher.alone("training.accumulate=1"), tmp_path / "model")
     (tmp_path / "file").write_text("")
     for out in (tmp_path, tmp_path / "file"):
-        with pytest.raises(
-            SaccadeError, match=r"already exists; choose a new or empty folder with out=…"
-        ):
+        with raises("folder-exists"):
             convert(sharded, out)
     with pytest.raises(SaccadeError, match=r"no checkpoint at .*nowhere; give the path"):
         convert(tmp_path / "nowhere", tmp_path / "model")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade import api
@@ -138,10 +139,7 @@ def test_hard_attention_is_evened_by_what_it_samples_from() -> None:
 
 
 def test_a_model_that_attends_to_no_source_is_refused() -> None:
-    with pytest.raises(
-        SaccadeError,
-        match=r"training.doubly_stochastic is 0.5, and this model does not attend to a source; leave it",
-    ):
+    with raises("no-attention-to-source"):
         batch_loss(built("fixed-context"), BATCH, doubly_stochastic=0.5)
 
 

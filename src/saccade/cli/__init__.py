@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -15,69 +16,32 @@ from typer.core import TyperCommand, TyperGroup
 from ..errors import SaccadeError
 from ..training.signals import Stopped
 from ..version import __version__
-from . import (
-    answer,
-    average,
-    bench,
-    caption,
-    check,
-    classify,
-    compare,
-    consolidate,
-    demo,
-    draw,
-    evaluate,
-    explain,
-    fetch,
-    generate,
-    heads,
-    info,
-    lecture,
-    list_,
-    reconstruct,
-    report,
-    reproduce,
-    runs,
-    serve,
-    show,
-    symmetry,
-    table,
-    tag,
-    train,
-    translate,
-)
 from .common_options import Family, flag
 from .shared import rank, visible
 
-# in the order of a first visit
+# in the order of a first visit; each command is what its module of the same name defines
 GROUPS = {
-    "Train": (demo.demo, train.train, consolidate.consolidate, average.average, runs.runs),
-    "Use": (
-        translate.translate,
-        generate.generate,
-        tag.tag,
-        classify.classify,
-        caption.caption,
-        answer.answer,
-        reconstruct.reconstruct,
-    ),
-    "Look inside": (info.info, show.show, heads.heads, evaluate.evaluate, report.report),
-    "Compare": (compare.compare, table.table, bench.bench, reproduce.reproduce),
-    "Learn": (explain.explain, draw.draw, symmetry.symmetry, lecture.lecture),
-    "Data": (list_.list_, check.check, fetch.fetch),
-    "Serve": (serve.serve,),
+    "Train": "demo train consolidate average runs",
+    "Use": "predict translate generate tag classify caption answer reconstruct",
+    "Look inside": "info show heads evaluate report",
+    "Compare": "compare table bench reproduce",
+    "Learn": "explain draw symmetry lecture",
+    "Data": "list check fetch",
+    "Serve": "serve",
 }
+
+
+def entry(name: str) -> Any:
+    """A command, or a family of them."""
+    own = {"list": "list_"}.get(name, name)
+    return getattr(import_module(f".{own}", __name__), own)
 
 
 def name_of(command: Callable[..., object]) -> str:
     return command.__name__.rstrip("_").replace("_", "-")
 
 
-ENTRIES = {
-    one.name if isinstance(one, Family) else name_of(one): one
-    for group in GROUPS.values()
-    for one in group
-}
+ENTRIES = {name: entry(name) for names in GROUPS.values() for name in names.split()}
 NAMES = list(ENTRIES)
 # every command by all its words
 COMMANDS = {
@@ -90,7 +54,7 @@ COMMANDS = {
 HABITS = {
     "evaluate": "eval val validate validation test score metrics",
     "train": "fit finetune fine-tune resume learn",
-    "translate, tag, classify, generate, caption or answer": "predict infer inference run use",
+    "predict": "infer inference run use output",
     "show": "attention visualize view look inspect attend",
     "draw": "plot figure",
     "compare": "sweep tune grid search ablate",
@@ -179,15 +143,16 @@ def add(to: typer.Typer, command: Callable[..., object], group: str | None = Non
     )(command)
 
 
-for group, commands in GROUPS.items():
-    for command in commands:
+for group, names in GROUPS.items():
+    for name in names.split():
+        command = ENTRIES[name]
         if not isinstance(command, Family):
             add(app, command, group)
             continue
         family = typer.Typer(cls=FamilyGroup, rich_markup_mode="markdown")
         for one in command.commands:
             add(family, one)
-        app.add_typer(family, name=command.name, help=command.help, rich_help_panel=group)
+        app.add_typer(family, name=name, help=command.help, rich_help_panel=group)
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ..errors import SaccadeError, did_you_mean
 from .shared import ALL_SITES, draw, note, out, print_json, report, write
 
 if TYPE_CHECKING:
-    from ..tasks.classification import Classified
+    from ..views.answers import Classified
     from ..views.document import Document, Site
 
 
@@ -121,34 +120,15 @@ def fixation_facts(site: Site, head: int | None) -> list[dict[str, Any]]:
     ]
 
 
-def print_classified(
-    text: str,
-    one: Classified,
-    words: bool,
-    effects: Sequence[tuple[str, float]] | None,
-    as_json: bool,
-) -> None:
-    """A text's label, the likeliest labels, and what each piece (or word) of it counted."""
-    from ..views.document import Site
-    from ..views.selection import in_words, is_flat
+def print_classified(one: Classified, row: dict[str, Any]) -> None:
+    """A text's label, the likeliest labels, and what each piece (or word) of it counted, by the row of the answer."""
+    from ..views.selection import is_flat
     from ..views.terminal import shade_effects, shade_words
 
-    site = Site("pool", [one.label], one.pieces, [[one.weights]])
-    site = in_words(site) if words else site
-    weights = np.asarray(site.weights)[0, 0].tolist()
-    if as_json:
-        pairs = {
-            "weights": list(zip(site.columns, weights, strict=True)),
-            **({} if effects is None else {"effects": effects}),
-        }
-        print_json({"text": text, **one.to_dict("label", "probabilities"), **pairs})
-        return
-    likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
-    write(
-        f"{one.label}   ({'  '.join(f'{name} {100 * chance:.1f} %' for name, chance in likeliest)})"
-    )
+    words, weights = zip(*row["weights"], strict=True)
+    write(one.detail())
     write(f"weight of each word in %{', nearly the same for all' if is_flat(weights) else ''}:")
-    out.print(shade_words(site.columns, weights), soft_wrap=True)
-    if effects is not None:
+    out.print(shade_words(words, weights), soft_wrap=True)
+    if "effects" in row:
         write(f"points by which {one.label} falls when a word is left out:")
-        out.print(shade_effects(*zip(*effects, strict=True)), soft_wrap=True)
+        out.print(shade_effects(*zip(*row["effects"], strict=True)), soft_wrap=True)

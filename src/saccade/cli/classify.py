@@ -1,121 +1,73 @@
 """The command `classify`."""
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
-import typer
+from typing import Annotated, Any
 
 from ..errors import SaccadeError
-from .common_options import Device, Input, Json, Model, Text, Words, flag
-from .input_stream import answer_each
-from .reconstruct import classify_images
-from .shared import Unknown, check_drawable, draw, load, report, write
+from .common_options import FILES, Inputs, Model, Words, flag, takes
+from .predict import Prediction, prediction
 
-if TYPE_CHECKING:
-    from ..system.system import System
-
-EFFECT = "Also print how much the label's probability falls when a word is left out: + for the label, − against it."
+EFFECT = "Also print by how much the label's probability falls without each word."
 
 
+@takes(*FILES, "device", "json_")
 def classify(
     model: Model,
-    text: Text = None,
-    input_file: Input = None,
-    out_file: Annotated[
-        Path | None, typer.Option("--out", help="Draw one text: .png, .svg, .pdf, .html or .json.")
-    ] = None,
+    inputs: Inputs = None,
     words: Words = False,
     effect: Annotated[bool, flag("--effect", EFFECT)] = False,
-    device: Device = "auto",
-    json_: Json = False,
+    **how: Any,
 ) -> None:
     """Classify texts or images.
 
-    Words are shaded by their weight. In a terminal, without a text: type texts, one per line; Ctrl-D ends.
-    A model of images takes an image file or a folder of images instead of a text.
+    The words of a single text are shaded by their weight. In a terminal, without a text: type texts, one per line; Ctrl-D ends.
 
     Examples:
         saccade classify runs/reviews "not a bad film"
         saccade classify runs/reviews "not a bad film" --effect
-        saccade classify runs/reviews "not a bad film" --out weights.png
+        saccade classify runs/reviews --input reviews.csv --out labeled.csv
         saccade classify runs/reviews --input texts.txt --json
         saccade classify runs/shapes-vit photo.png
         saccade classify runs/shapes-vit photos/ --json
     """
-    from .. import api
+    made = prediction(model, "classify", made_of=Labels, **how)
+    assert isinstance(made, Labels)
+    made.asked = {"words": words, "effect": effect}
+    made.run(inputs)
 
-    check_drawable(out_file)
-    system = load(model, device)
-    if "classify" in system.task.verbs and "image" in system.task.fields:
-        asked = next(
-            (
-                name
-                for name, given in (("out", out_file), ("words", words), ("effect", effect))
-                if given
-            ),
-            None,
-        )
-        if asked:
+
+class Labels(Prediction):
+    """Labels, with weights of whole words or effects of words where they are asked for."""
+
+    asked: dict[str, bool]
+
+    def check_ready(self) -> None:
+        asked = next((name for name, value in self.asked.items() if value), None)
+        if asked and self.reads_images:
             raise SaccadeError(
-                f"--{asked} is for models of texts, and this one reads images; leave it out"
+                f"--{asked} is for models of texts, and this one reads images; leave it out",
+                code="reads-images",
             )
-        classify_images(system, text, input_file, json_)
-        return
-    system.require("classify")  # a mistake is reported before anything else
-    shown = text is not None or (
-        input_file is None and sys.stdin is not None and sys.stdin.isatty()
-    )
-    if not (shown or json_) and (effect or (words and out_file is None)):
-        raise SaccadeError(
-            f"lines are printed without weights; leave {'--effect' if effect else '--words'} out, or use --json"
-        )
+        if asked and not (self.alone or self.as_json):
+            raise SaccadeError(
+                f"lines are printed without weights; leave --{asked} out, or use --json",
+                code="lines-without-weights",
+            )
 
-    unknown = Unknown(system)
+    def printed(self, inputs: list[Any], answers: list[Any]) -> list[tuple[str, dict[str, Any]]]:
+        from ..views.document import Site
+        from ..views.selection import in_words
 
-    def answer(lines: list[str], first: int) -> None:
-        if out_file is not None and len(lines) > 1:
-            raise SaccadeError(f"{len(lines)} texts and one picture; draw one text at a time")
-        print_labels(system, lines, first, shown or json_, words, effect, json_)
-        unknown.note(lines)
-        if out_file is not None:
-            document = api.show(system, lines[0])
-            document = document.words() if words else document
-            draw(document, document.sites[0], False, out_file)
-            if not json_:
-                write(f"{out_file}: the weights of the words")
-
-    answer_each(text, input_file, "classify", answer, system.each_input)
-
-
-def print_labels(
-    system: "System",
-    lines: list[str],
-    first: int,
-    shown: bool,
-    words: bool,
-    effect: bool,
-    json_: bool,
-) -> None:
-    """The labels of the lines; with probabilities and weights where `shown`."""
-    from .attention_output import print_classified
-
-    texts = [line for line in lines if line.strip()]
-    if not texts and first == 1:
-        raise SaccadeError("the lines are empty; give at least one text")
-    found = dict(zip(texts, system.classify(texts) if texts else [], strict=True))
-    effects = (
-        {line: system.task.effects(system.model, line, one.label) for line, one in found.items()}
-        if effect
-        else {}
-    )
-    # line n of the output belongs to line n of the input, also where that is empty
-    for line in lines:
-        one = found.get(line)
-        if one is None:
-            report(json_, {"text": line, "label": None}, "")
-        elif shown:
-            print_classified(line, one, words, effects.get(line), json_)
-        else:
-            write(f"{one.label}\t{line}")
-    sys.stdout.flush()
+        made = super().printed(inputs, answers)
+        for text, one, (_, row) in zip(inputs, answers, made, strict=True):
+            if one is not None and self.asked["words"]:
+                site = in_words(Site("pool", [one.label], one.pieces, [[one.weights]]))
+                weights = site.weights[0][0]
+                row["weights"] = [
+                    [word, float(weight)]
+                    for word, weight in zip(site.columns, weights, strict=True)
+                ]
+            if one is not None and self.asked["effect"]:
+                row["effects"] = self.task.effects(self.system.model, text, one.label)
+        return made

@@ -1,14 +1,17 @@
 """Options and arguments that several commands have."""
 
+import inspect
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from .completion import devices, precisions, run_folders, settings
+
+Options = dict[str, tuple[Any, Any]]  # name → annotation and default
 
 
 class Family(NamedTuple):
@@ -24,6 +27,13 @@ def flag(name: str, text: str, **more: Any) -> Any:
     return typer.Option(name, help=text, **more)
 
 
+def option(kind: Any, text: str, *names: str, default: Any = None, **more: Any) -> tuple[Any, Any]:
+    """An option as a row of a table of options: its annotation and its default."""
+    default = False if kind is bool else default
+    kind = kind if default is not None else kind | None
+    return Annotated[kind, typer.Option(*names, help=text, **more)], default
+
+
 def as_typed(text: str | None) -> str | None:
     """A text of the command line in UTF-8, whatever the locale has made of it; a file's name stays as it is."""
     with suppress(UnicodeError, ValueError):
@@ -36,9 +46,9 @@ Model = Annotated[Path, typer.Argument(help=FOLDER, autocompletion=run_folders)]
 Text = Annotated[
     str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")
 ]
-INPUT = "A file with one text per line, or data as for training (my.csv#review, test.tsv, hub:…), whose labels or targets are left out."
+INPUT = "Read a file of texts, or data without its labels (my.csv#review, hub:…)."
 Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
-WITH = "Add a model with the same vocabulary: an ensemble, the mean of their probabilities; repeatable."
+WITH = "Add a model with the same vocabulary to an ensemble; repeatable."
 With = Annotated[
     list[Path] | None,
     typer.Option("--with", metavar="<path>", help=WITH, autocompletion=run_folders),
@@ -58,9 +68,8 @@ TaskBeam = Annotated[
     int | None,
     typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]"),
 ]
-CUT = "Cut an output after so many tokens. [default: as long as in the training data, or twice the source + 10]"
-PENALTY = "Outputs of a beam are ranked by log-probability / length^this."
-LengthPenalty = Annotated[float, typer.Option("--length-penalty", help=PENALTY)]
+CUT = "Cut outputs after so many tokens. [default: by the training data]"
+PENALTY = "Rank the outputs of a beam by log-probability / length^this."
 TaskPenalty = Annotated[
     float | None, typer.Option("--length-penalty", help=f"{PENALTY} [default: 1]")
 ]
@@ -70,7 +79,6 @@ TopP = Annotated[
     float | None,
     typer.Option("--top-p", help="Sample from the smallest set with this probability."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="The seed of sampling.")]
 Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sentence length.")]
 CONTROLS = "Also score controls, such as the nearest training pair (text to text)."
 Controls = Annotated[bool, flag("--controls", CONTROLS)]
@@ -99,3 +107,68 @@ Vary = Annotated[
     list[str] | None,
     typer.Option("--vary", metavar="KEY=VALUE,VALUE", help=VARY, autocompletion=settings),
 ]
+
+# --- options that commands take by name, see `takes`
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="INPUT",
+        help="Texts, images or folders of images; or an image and questions. [default: stdin]",
+    ),
+]
+NOISE = "Add so much noise to pictures (pixels are 0 to 1). [default: as in training]"
+ON = "here, or ray: the cluster of RAY_ADDRESS, or one started here (extra `cluster`)."
+OUT = "Write answers to a new .csv, .tsv, .jsonl or .txt file; texts continue after a stop."
+OPTIONS: Options = {
+    "beam": (TaskBeam, None),
+    "length_penalty": (TaskPenalty, None),
+    "length_rule": option(str, "Count length as `power`, or `gnmt` for (5 + length) / 6."),
+    "coverage_penalty": option(
+        float, "Rank outputs lower that left out source words (Wu et al. 2016)."
+    ),
+    "max_length": (MaxLength, None),
+    "temperature": option(
+        float, "Sample: above 1 is bolder, below it is safer, 0 takes the likeliest."
+    ),
+    "top_k": (TopK, None),
+    "top_p": (TopP, None),
+    "seed": option(int, "Set the seed of sampling."),
+    "limit": option(int, "Continue a text by so many tokens. [default: 200]"),
+    "noise": option(float, NOISE, min=0, max=10),
+    "input_file": (Input, None),
+    "out_file": option(Path, OUT, "--out"),
+    "on": option(str, ON, default="here"),
+    "jobs": option(int, "With --on ray: parts at a time.", default=2, min=1, max=10_000),
+    "others": (With, None),
+    "device": (Device, "auto"),
+    "precision": (Precision, "float32"),
+    "json_": (Json, False),
+}
+SEARCH = ("beam", "length_penalty", "length_rule", "coverage_penalty", "max_length")
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
+FILES = ("input_file", "out_file", "on", "jobs")
+RUNNING = ("others", "device", "precision", "json_")
+Made = TypeVar("Made", bound=Callable[..., object])
+
+
+def takes(*names: str, of: Options = OPTIONS) -> Callable[[Made], Made]:
+    """Gives a command the options of these names, instead of its `**how`."""
+
+    def wrap(command: Made) -> Made:
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        added = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=of[name][1],
+                annotation=of[name][0],
+            )
+            for name in names
+        ]
+        command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        command.__annotations__ |= {one.name: one.annotation for one in added}
+        return command
+
+    return wrap

@@ -9,8 +9,6 @@ from rich.table import Table
 from .common_options import Json
 from .shared import command_name, note, print_json, show_all, write
 
-VARY = "Train once with each of these values (commas within brackets do not separate); several of these options: every combination."
-
 
 def demo(
     out_folder: Annotated[

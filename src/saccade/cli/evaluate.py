@@ -1,7 +1,7 @@
 """The command `evaluate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,13 +14,15 @@ from .common_options import (
     MaxLength,
     Model,
     Moses,
+    Options,
     Peers,
     Result,
     TaskBeam,
     TaskPenalty,
     Tokenize,
     With,
-    flag,
+    option,
+    takes,
 )
 from .report import check_picture, print_metrics
 from .shared import check_result, keep_given, load, note, note_cut, print_json
@@ -29,31 +31,30 @@ if TYPE_CHECKING:
     from ..system.system import System
 
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
-SENTENCE = "Your own sentence; without it, the lectures' worked example."
 
 
+# what the evaluations of some tasks can be asked for
+ASKED: Options = {
+    "beam": (TaskBeam, None),
+    "length_penalty": (TaskPenalty, None),
+    "max_length": (MaxLength, None),
+    "lengths": (Lengths, False),
+    "moses": (Moses, None),
+    "tokenize": (Tokenize, None),
+    "controls": (Controls, False),
+    "stride": option(int, "Also slide a window by this many tokens (language models).", min=1),
+    "memory": option(int, "Also evaluate with a memory of this length (Transformer-XL).", min=1),
+    "confusion": option(
+        bool, "Also print a confusion matrix, which few labels always get.", "--confusion"
+    ),
+}
+
+
+@takes(*ASKED, of=ASKED)
 def evaluate(
     model: Model,
     data: Annotated[str, typer.Argument(help=DATA)],
     others: With = None,
-    beam: TaskBeam = None,
-    length_penalty: TaskPenalty = None,
-    max_length: MaxLength = None,
-    lengths: Lengths = False,
-    moses: Moses = None,
-    tokenize: Tokenize = None,
-    controls: Controls = False,
-    stride: Annotated[
-        int | None,
-        typer.Option(help="Language models: also slide a window by this many tokens.", min=1),
-    ] = None,
-    memory: Annotated[
-        int | None,
-        typer.Option(help="Transformer-XL: also evaluate with a memory of this length.", min=1),
-    ] = None,
-    confusion: Annotated[
-        bool, flag("--confusion", "Also a confusion matrix, which few labels always get.")
-    ] = False,
     confusion_out: Annotated[
         Path | None, typer.Option(help="Draw the confusion matrix (.png, .svg, .pdf).")
     ] = None,
@@ -61,6 +62,7 @@ def evaluate(
     peer: Peers = None,
     device: Device = "auto",
     json_: Json = False,
+    **asked: Any,
 ) -> None:
     """Report a model's metrics on data.
 
@@ -80,20 +82,8 @@ def evaluate(
     check_picture(confusion_out)
     peers = check_result(result, peer)
     system = load(model, device, others)
-    options = keep_given(
-        beam=beam,
-        length_penalty=length_penalty,
-        max_length=max_length,
-        quarters=lengths,
-        moses=moses,
-    )
-    options |= keep_given(
-        tokenize=tokenize,
-        controls=controls,
-        stride=stride,
-        memory=memory,
-        confusion=confusion or confusion_out is not None,
-    )
+    asked["confusion"] = asked["confusion"] or confusion_out is not None
+    options = keep_given(quarters=asked.pop("lengths"), **asked)
     api.check_options(system.recipe, options)  # before the data is read
     note_own(system, data)
     try:

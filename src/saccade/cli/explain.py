@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .common_options import Device, Family, Json, Model, as_typed, flag
+from .common_options import Device, Family, Json, Model, Options, as_typed, flag, option, takes
 from .completion import mask_names, normalizer_names, run_folders, score_names
 from .shared import keep_given, load, note, note_unknown, print_json, show_all, write
 
@@ -24,48 +24,51 @@ Sentence = Annotated[
         callback=as_typed,
     ),
 ]
-Score = Annotated[
-    str | None,
-    typer.Option(
-        help="A score by name, or {name: additive, hidden: 3}. [default: dot]",
+DIM = "Width of a head: 1 gives scalar q, k and v; without a text: This is a cat, one-hot."
+PARTS: Options = {
+    "score": option(
+        str,
+        "A score by name, or {name: additive, hidden: 3}. [default: dot]",
         autocompletion=score_names,
     ),
-]
-Normalize = Annotated[
-    str | None,
-    typer.Option(help="A normalizer by name. [default: softmax]", autocompletion=normalizer_names),
-]
-Mask = Annotated[
-    str | None,
-    typer.Option(
-        help="A mask by name, such as causal or '{name: window, left: 1}'.",
+    "normalize": option(
+        str, "A normalizer by name. [default: softmax]", autocompletion=normalizer_names
+    ),
+    "mask": option(
+        str,
+        "A mask by name, such as causal or '{name: window, left: 1}'.",
         autocompletion=mask_names,
     ),
-]
-Heads = Annotated[int | None, typer.Option(help="Divide the inputs among 1, 2 or 4 heads.")]
-DIM = "Width of a head: 1 gives scalar q, k and v; without a text: This is a cat, one-hot."
-Dim = Annotated[int | None, typer.Option(help=DIM)]
-Plain = Annotated[bool, flag("--plain", "Learn nothing, W = I: weights are softmax(x_i·x_j).")]
-Scaled = Annotated[bool, flag("--scaled", "Divide the scores by √D, as Transformers do.")]
+    "heads": option(int, "Divide the inputs among 1, 2 or 4 heads."),
+    "dim": option(int, DIM),
+    "plain": option(bool, "Learn nothing, W = I: weights are softmax(x_i·x_j).", "--plain"),
+    "scaled": option(bool, "Divide the scores by √D, as Transformers do.", "--scaled"),
+}
 Query = Annotated[int | None, typer.Option(help="Show only this query (from 1), in detail.")]
+
+
+def check_page(path: Path | None) -> Path | None:
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise SaccadeError(
+            f"cannot write an explanation into '{path}'; the name must end in .html",
+            code="wrong-ending",
+        )
+    return path
+
+
 Page = Annotated[
     Path | None,
-    typer.Option("--out", help="Write an offline .html page with the origin of each number."),
+    typer.Option("--out", help="Write a page with the origin of each number.", callback=check_page),
 ]
 
 
+@takes(*PARTS, of=PARTS)
 def attention(
     text: Sentence = None,
-    score: Score = None,
-    normalize: Normalize = None,
-    mask: Mask = None,
-    heads: Heads = None,
-    dim: Dim = None,
-    plain: Plain = False,
-    scaled: Scaled = False,
     query: Query = None,
     out_file: Page = None,
     json_: Json = False,
+    **parts: Any,
 ) -> None:
     """Work self-attention out, with any score, normalizer and mask.
 
@@ -82,11 +85,9 @@ def attention(
             f"{text} is a model; write: saccade explain step {text} TEXT",
             code="model-instead-of-text",
         )
-    check_page(out_file)
     from ..teaching.explain.worked_attention import explain
 
-    parts = parts_of(score, normalize, mask, heads, dim, plain, scaled)
-    present(explain(words_of(text), parts, query), out_file, json_)
+    present(explain(words_of(text), parts_of(parts), query), out_file, json_)
 
 
 def step(
@@ -113,7 +114,6 @@ def step(
     Examples:
         saccade explain step runs/demo/bahdanau "the black cat ate the mouse" --step 2
     """
-    check_page(out_file)
     from ..teaching.explain.worked_decoder import explain_step
 
     system = load(model, device)
@@ -122,17 +122,12 @@ def step(
     present(made, out_file, json_)
 
 
+@takes(*PARTS, of=PARTS)
 def order(
     text: Sentence = None,
-    score: Score = None,
-    normalize: Normalize = None,
-    mask: Mask = None,
-    heads: Heads = None,
-    dim: Dim = None,
-    plain: Plain = False,
-    scaled: Scaled = False,
     out_file: Page = None,
     json_: Json = False,
+    **parts: Any,
 ) -> None:
     """Shuffle the inputs: see what stays the same and what breaks that.
 
@@ -140,11 +135,9 @@ def order(
         saccade explain order "the black cat"
         saccade explain order --mask causal
     """
-    check_page(out_file)
     from ..teaching.explain.input_order import explain_shuffle
 
-    parts = parts_of(score, normalize, mask, heads, dim, plain, scaled)
-    present(explain_shuffle(words_of(text), parts), out_file, json_)
+    present(explain_shuffle(words_of(text), parts_of(parts)), out_file, json_)
 
 
 def lookup(
@@ -155,7 +148,6 @@ def lookup(
     Examples:
         saccade explain lookup "the black cat"
     """
-    check_page(out_file)
     from ..teaching.explain.lookup import explain_lookup
 
     present(explain_lookup(words_of(text), query), out_file, json_)
@@ -173,7 +165,6 @@ def norm(
         saccade explain norm layer
         saccade explain norm batch "the black cat"
     """
-    check_page(out_file)
     from ..teaching.explain.worked_norms import explain_norm
 
     present(explain_norm(name, words_of(text)), out_file, json_)
@@ -192,7 +183,6 @@ def tf_idf(
         saccade explain tf-idf
         saccade explain tf-idf documents.txt
     """
-    check_page(out_file)
     from ..data.lines import one_file, open_text
     from ..teaching.explain.word_numbers import LECTURE, explain_tf_idf
 
@@ -223,7 +213,6 @@ def similar(
         saccade explain similar dog cat
         saccade explain similar the a --model runs/demo/bahdanau
     """
-    check_page(out_file)
     from ..teaching.explain.word_numbers import SLIDE, SLIDE_WORDS, explain_similar, slide_vectors
 
     pair = (first, second)
@@ -234,18 +223,13 @@ def similar(
     present(explain_similar(pair, vectors, source, size), out_file, json_)
 
 
+@takes(*PARTS, of=PARTS)
 def quiz(
     text: Sentence = None,
-    score: Score = None,
-    normalize: Normalize = None,
-    mask: Mask = None,
-    heads: Heads = None,
-    dim: Dim = None,
-    plain: Plain = False,
-    scaled: Scaled = False,
     answers: Annotated[bool, flag("--answers", "Print the answers.")] = False,
     out_file: Page = None,
     json_: Json = False,
+    **parts: Any,
 ) -> None:
     """Ask the slides' questions about the example or your sentence.
 
@@ -255,13 +239,12 @@ def quiz(
         saccade explain quiz
         saccade explain quiz "the black cat" --answers
     """
-    check_page(out_file)
     from ..teaching.explain.quiz import explain_quiz
 
-    words, parts = words_of(text), parts_of(score, normalize, mask, heads, dim, plain, scaled)
+    words, chosen = words_of(text), parts_of(parts)
     if not (answers or json_ or out_file) and is_conversation():
-        return ask_all(words, parts)
-    present(explain_quiz(words, parts, answers), out_file, json_)
+        return ask_all(words, chosen)
+    present(explain_quiz(words, chosen, answers), out_file, json_)
 
 
 explain = Family(
@@ -273,14 +256,6 @@ explain = Family(
 
 def words_of(text: str | None) -> list[str] | None:
     return None if text is None else text.split()
-
-
-def check_page(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        raise SaccadeError(
-            f"cannot write an explanation into '{path}'; the name must end in .html",
-            code="wrong-ending",
-        )
 
 
 def present(worked: Worked, out_file: Path | None, as_json: bool) -> None:
@@ -315,20 +290,13 @@ def is_folder(text: str) -> bool:
         return False
 
 
-def parts_of(
-    score: str | None, normalize: str | None, mask: str | None, *rest: int | bool | None
-) -> Any:
-    """The parts by their names; a value may be YAML, as in recipes. The rest is heads, dim, plain and scaled."""
+def parts_of(options: dict[str, Any]) -> Any:
+    """The parts by their names; a value may be YAML, as in recipes."""
     import yaml
 
     from ..teaching.explain.worked_attention import choose_parts
 
-    found: dict[str, Any] = keep_given(
-        score=score,
-        normalize=normalize,
-        mask=mask,
-        **dict(zip(("heads", "dim", "plain", "scaled"), rest, strict=True)),
-    )
+    found = keep_given(**options)
     for name in ("score", "normalize", "mask"):
         text = found.get(name, "")
         if text.lstrip().startswith("{"):

@@ -85,8 +85,6 @@ def heads(
 
 def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
     """The scores of a model's heads on some sentences, or on those of a tagger's own dev set."""
-    from functools import partial
-
     from ..data.corpora import SENTENCES, read
     from ..teaching.head_scores import score_heads
 
@@ -97,11 +95,7 @@ def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
     recipe = system.recipe.data
     found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options_of(data))
     # what an encoder looks at does not depend on the target
-    look = (
-        (lambda text: system.look(text, text))
-        if "target" in system.task.looks
-        else partial(system.look)
-    )
+    look = (lambda text: system.look(text, text)) if "target" in system.task.looks else system.look
     scores = score_heads(look, found[:limit])
     note(f"{min(limit, len(found)):,} sentences")
     return scores

@@ -3,9 +3,10 @@
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 from ..data.lines import MAX_LINE_BYTES
 from ..errors import SaccadeError
@@ -13,45 +14,39 @@ from .shared import as_lines, note
 
 # bytes of one read; seconds without another line; lines that are answered at once
 BLOCK, PAUSE, TOGETHER = (2**16, 0.05, 1000)
-Answer = Callable[[list[str], int], object]  # takes lines and the number of the first
+Answer = Callable[[list[Any], int], object]  # takes inputs and the number of the first
+NOTHING = 'nothing was given; give a text ("the black cat"), --input FILE, or lines on stdin'
 
 
 def answer_each(
-    text: str | None,
+    texts: Sequence[str],
     path: str | None,
-    verb: str,
     answer: Answer,
-    read: Callable[[str], Iterable[str]],
+    read: Callable[[str], Iterable[Any]],
+    size: int = TOGETHER,
 ) -> None:
-    """Calls `answer` with the text, with some lines at a time of what `read` reads from a file, or with stdin's lines as they come; in a
-    terminal with each line that is typed."""
-    if text is not None and path is not None:
-        raise SaccadeError("both a text and --input were given; give one of them")
+    """Calls `answer` with the texts, with some inputs at a time of what `read` reads from a file, or with stdin's lines as they come;
+    in a terminal with each line that is typed."""
+    if texts and path is not None:
+        raise SaccadeError(
+            "both a text and --input were given; give one of them", code="two-inputs"
+        )
     if path is not None:
         source, number = iter(read(path)), 1
-        while some := list(islice(source, TOGETHER)):
+        while some := list(islice(source, size)):
             answer(some, number)
             number += len(some)
-    elif text is not None:
-        if not text.strip():
-            raise SaccadeError("the text is empty; give a sentence")
-        answer(as_lines(os.fsencode(text), "the text"), 1)
+        if number == 1:
+            raise SaccadeError(f"{path} contains no words; give at least one", code="no-inputs")
+    elif texts:
+        if not all(text.strip() for text in texts):
+            raise SaccadeError("the text is empty; give a sentence", code="empty-text")
+        answer([line for text in texts for line in as_lines(os.fsencode(text), "the text")], 1)
     elif sys.stdin is not None and sys.stdin.isatty():
-        converse(verb, answer)
+        converse(answer)
     else:
-        for first, lines in arriving(verb):
+        for first, lines in arriving():
             answer(lines, first)
-
-
-def stdin_lines(verb: str) -> Iterator[str]:
-    """Stdin's lines, as they come."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        raise SaccadeError(nothing_to(verb))
-    return (line for _, lines in arriving(verb) for line in lines)
-
-
-def nothing_to(verb: str) -> str:
-    return f'nothing to {verb}; give a text ("the black cat"), --input FILE, or lines on stdin'
 
 
 def waitable() -> int | None:
@@ -61,10 +56,10 @@ def waitable() -> int | None:
     return None
 
 
-def arriving(verb: str) -> Iterator[tuple[int, list[str]]]:
+def arriving() -> Iterator[tuple[int, list[str]]]:
     """Groups of lines of stdin with the number of their first: all that have come when the writer pauses, or `TOGETHER` and some more."""
     if sys.stdin is None:
-        raise SaccadeError(nothing_to(verb))
+        raise SaccadeError(NOTHING, code="no-inputs")
     waiting, count, number, descriptor = bytearray(), 0, 1, waitable()
     while True:
         raw = sys.stdin.buffer.read(BLOCK) if descriptor is None else os.read(descriptor, BLOCK)
@@ -94,11 +89,11 @@ def arriving(verb: str) -> Iterator[tuple[int, list[str]]]:
             return
 
 
-def converse(verb: str, answer: Answer) -> None:
+def converse(answer: Answer) -> None:
     """Answers what a person types, line by line, until Ctrl-D; a mistake is reported and does not end it."""
     with suppress(ImportError):
         import readline  # noqa: F401 – editing and history of what is typed
-    note(f"type a text to {verb} and Enter; Ctrl-D ends")
+    note("type a text and Enter; Ctrl-D ends")
     while True:
         try:
             line = ask()

@@ -6,7 +6,7 @@ import io
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -115,17 +115,11 @@ def options_of_commands() -> dict[str, set[str]]:
     from . import app
 
     found: dict[str, set[str]] = {}
-
-    def add(name: str, command: Any) -> None:
-        for n, (word, one) in enumerate(getattr(command, "commands", {}).items()):
-            add(f"{name} {word}", one)
-            if n == 0:
-                found[name] = found[f"{name} {word}"]
-        if name not in found:
-            found[name] = {one for parameter in command.params for one in parameter.opts}
-
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        add(name, command)
+        for word, one in getattr(command, "commands", {"": command}).items():
+            options = {option for parameter in one.params for option in parameter.opts}
+            found[f"{name} {word}".strip()] = options
+            found.setdefault(name, options)
     return found
 
 

@@ -1,125 +1,28 @@
-"""The command `reconstruct`, and how images are read and labeled."""
+"""The command `reconstruct`."""
 
-import sys
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ..data.lines import open_text
 from ..errors import SaccadeError
-from .common_options import Device, Json, Model
-from .input_stream import answer_each
-from .report import check_picture
-from .shared import load, note, print_json, write
+from .common_options import Inputs, Model, takes
+from .predict import Prediction, prediction
+from .shared import note
 
-if TYPE_CHECKING:
-    from ..data.image_examples import Picture
-    from ..system.system import System
-
-MOST_DRAWN = 12  # pictures in one drawing
-NOISE = "How much noise to add to what is read (pixels are 0 to 1). [default: as in training]"
+MAX_DRAWN = 12  # pictures in one drawing
+PICTURES = (".png", ".svg", ".pdf")
+OUT = "Draw before and after (.png, .svg, .pdf), or write numbers (.csv, .jsonl, .txt)."
 
 
-def find_images(paths: Sequence[str]) -> "tuple[list[Picture], bool]":
-    """The images of files and folders, and whether some path holds none, which is said on stderr."""
-    from ..data.archives import pictures_in
-
-    found, missing = list[Any](), False
-    for path in paths:
-        try:
-            found += pictures_in(path) if path.strip() else []
-        except SaccadeError as error:
-            if len(paths) == 1:
-                raise
-            note(f"saccade: {error.shell}")
-            missing = True
-    return found, missing
-
-
-def answer_images(
-    images: "Sequence[Picture]",
-    work: Callable[..., list[Any]],
-    tell: Callable[[str, Any], object],
-    json_: bool,
-) -> int:
-    """Tells of each image what `work` answered, in their order; of one that cannot be read why. How many there were of these."""
-    wrong = dict[int, str]()
-    answers = iter(work(images, wrong))
-    for n, image in enumerate(images):
-        if n not in wrong:
-            tell(image.name, next(answers))
-            continue
-        note(f"saccade: {wrong[n]}")
-        if json_:
-            print_json({"image": image.name, "error": wrong[n]})
-    sys.stdout.flush()
-    return len(wrong)
-
-
-def end_with_unread(unread: int, count: int, missing: bool = False) -> None:
-    """Ends with 2 where images could not be read, or some path held none; each was named before."""
-    if unread and count > 1:
-        note(f"saccade: {unread:,} of {count:,} images could not be read")
-    if unread or missing:
-        raise typer.Exit(2)
-
-
-def classify_images(
-    system: "System", path: str | None, input_file: str | None, json_: bool
-) -> None:
-    """The label of each image of a file or a folder; paths may also come from a file or stdin, one per line."""
-    from ..data.image_examples import decode_each
-
-    count = unread = 0
-    missing = False
-
-    def tell(name: str, one: Any) -> None:
-        if json_:
-            # equal weights are a mean of positions, not attention
-            attends = float(one.weights.max()) > float(one.weights.min())
-            print_json(
-                {"image": name, **one.to_dict("label", "probabilities", *["weights"] * attends)}
-            )
-        elif path is not None and not Path(path).is_dir():
-            likeliest = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:5]
-            write(
-                f"{one.label}   ({'  '.join(f'{label} {100 * chance:.1f} %' for label, chance in likeliest)})"
-            )
-        else:
-            write(f"{one.label}\t{name}")
-
-    def answer(lines: list[str], first: int) -> None:
-        nonlocal count, unread, missing
-        images, absent = find_images(lines)
-        unread += answer_images(
-            images,
-            lambda found, wrong: system.predict(decode_each(found, system.task.image_size, wrong)),
-            tell,
-            json_,
-        )
-        count, missing = count + len(images), missing or absent
-
-    answer_each(path, input_file, "classify", answer, lambda file: list(open_text(file)))
-    end_with_unread(unread, count, missing)
-
-
+@takes("noise", "input_file", "device", "json_")
 def reconstruct(
     model: Model,
-    given: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT",
-            help="An image file or a folder of images; or a text, for a model of texts.",
-        ),
-    ],
-    out_file: Annotated[
-        Path | None, typer.Option("--out", help="Draw before and after: .png, .svg or .pdf.")
-    ] = None,
-    noise: Annotated[float | None, typer.Option(help=NOISE, min=0, max=10)] = None,
-    device: Device = "auto",
-    json_: Json = False,
+    inputs: Inputs = None,
+    out_file: Annotated[Path | None, typer.Option("--out", help=OUT)] = None,
+    **how: Any,
 ) -> None:
     """Reconstruct images or a text with an autoencoder.
 
@@ -131,47 +34,37 @@ def reconstruct(
         saccade reconstruct runs/shapes-denoising photos/ --noise 0
         saccade reconstruct runs/senses-autoencoder "the dog did not cross the street because it was too tired"
     """
-    from ..data.image_examples import decode_each
+    drawn = out_file is not None and out_file.suffix.lower() in PICTURES
+    numbers = None if drawn else out_file
+    made = prediction(model, "reconstruct", made_of=Pictures, out_file=numbers, **how)
+    assert isinstance(made, Pictures)
+    made.picture = out_file if drawn else None
+    made.run(inputs)
 
-    check_picture(out_file)
-    system = load(model, device)
-    system.require("reconstruct")
-    if "text" in system.task.fields:
-        if out_file is not None or noise is not None:
+
+class Pictures(Prediction):
+    """Reconstructions; those of images are drawn beside what they were made of."""
+
+    picture: Path | None
+
+    def check_ready(self) -> None:
+        self.made = list[Any]()
+        if self.picture is not None and not self.reads_images:
             raise SaccadeError(
-                "--out and --noise are for pictures, and this model reads texts; leave them out"
+                f"--out {self.picture} is for images, and this model reads texts; leave it out",
+                code="no-picture",
             )
-        made_again = system.reconstruct(given)
-        print_json({"text": given, **made_again.to_dict("text", "log_prob")}) if json_ else write(
-            made_again.text
-        )
-        return
-    images, _ = find_images([given])
-    made = list[Any]()
 
-    def tell(name: str, one: Any) -> None:
-        made.append(one)
-        if json_:
-            print_json({"image": name, **one.to_dict("error", "psnr")})
-        else:
-            write(f"PSNR {one.psnr:.1f} dB\t{name}")
+    def printed(self, inputs: list[Any], answers: list[Any]) -> list[tuple[str, dict[str, Any]]]:
+        self.made += answers
+        return super().printed(inputs, answers)
 
-    unread = answer_images(
-        images,
-        lambda found, wrong: system.predict(
-            decode_each(found, system.task.image_size, wrong), noise=noise
-        ),
-        tell,
-        json_,
-    )
-    if out_file is not None and made:
-        from ..views.figures import before_after, save
+    def finish(self) -> None:
+        if self.picture is not None and self.made:
+            from ..views.figures import before_after, save
 
-        save(before_after(made[:MOST_DRAWN]), out_file)
-        few = (
-            f" of the first {MOST_DRAWN} of {len(made):,} pictures"
-            if len(made) > MOST_DRAWN
-            else ""
-        )
-        note(f"{out_file}: before and after{few}")
-    end_with_unread(unread, len(images))
+            save(before_after(self.made[:MAX_DRAWN]), self.picture)
+            count = len(self.made)
+            few = f" of the first {MAX_DRAWN} of {count:,} pictures" if count > MAX_DRAWN else ""
+            note(f"{self.picture}: before and after{few}")
+        super().finish()

@@ -1,5 +1,6 @@
 """The command `runs`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from .shared import print_json, report, show_table, size_of
 Below = Annotated[Path, typer.Argument(help="The folder to search.")]
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Run or model folders.", autocompletion=run_folders),
+    typer.Argument(metavar="RUN", help="Run or model folders.", autocompletion=run_folders),
 ]
 
 
@@ -36,7 +37,7 @@ def list_(folder: Below = Path("runs"), json_: Json = False) -> None:
     found = [summarize(Path(one)) for one in ([folder] if is_run(folder) else find_runs(folder))]
     if json_:
         for one in found:
-            print_json(one.to_dict())
+            print_json({**asdict(one), "path": str(one.path)})
         return
     if not found:
         raise SaccadeError(

@@ -11,58 +11,60 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SaccadeError
-from .common_options import Device, Precision, flag
+from .common_options import Device, Options, Precision, flag, option, takes
 from .completion import run_folders
 from .shared import note, print_json
 
 MODELS = "Model or run folders; NAME=FOLDER names one, and a name such as en-fr its languages."
 KEYS = "A file with keys, one per line, of which every request must send one."
-QUEUE = "Texts that may wait; more are refused with 429 at once."
+QUEUE = "Let so many texts wait; more are refused with 429 at once."
 
 
+SETTINGS: Options = {
+    "host": option(
+        str, "Listen at this address; others than this machine's need a key.", default="127.0.0.1"
+    ),
+    "port": option(int, "Listen at this port; 0 takes a free one.", default=8080, min=0, max=65535),
+    "workers": option(
+        int,
+        "Run so many processes, each with its own copy of the models.",
+        default=1,
+        min=1,
+        max=256,
+    ),
+    "open": option(bool, "Let anybody in without a key, from other machines too.", "--open"),
+    "reload": option(bool, "Load a model again when its folder changes.", "--reload"),
+    "device": (Device, "auto"),
+    "precision": (Precision, "float32"),
+}
+LIMITS: Options = {
+    "queue": option(int, QUEUE, default=256, min=1, max=100_000),
+    "seconds": option(float, "Limit the time of one request.", default=30.0, min=0.1, max=3600),
+    "most_tokens": option(int, "Limit the tokens of one output.", default=1024, min=1, max=100_000),
+    "longest_text": option(
+        int, "Limit the characters of one text.", default=5000, min=1, max=50_000
+    ),
+}
+
+
+@takes(*SETTINGS, *LIMITS, of=SETTINGS | LIMITS)
 def serve(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL…", help=MODELS, autocompletion=run_folders)
     ],
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; others than this machine's need a key.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)
-    ] = 8080,
-    workers: Annotated[
-        int, typer.Option(help="Processes, each with its own copy of the models.", min=1, max=256)
-    ] = 1,
     key_file: Annotated[Path | None, typer.Option(help=KEYS)] = None,
-    open_: Annotated[
-        bool, flag("--open", "Let anybody in without a key, from other machines too.")
-    ] = False,
     names: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", help="A further name of this service; repeatable."),
+        typer.Option("--allow-host", help="Allow a further name of this service; repeatable."),
     ] = None,
     cors: Annotated[
         list[str] | None,
-        typer.Option(help="An origin whose pages may ask (https://example.org); repeatable."),
+        typer.Option(help="Allow pages of this origin (https://example.org); repeatable."),
     ] = None,
-    reload: Annotated[
-        bool, flag("--reload", "Load a model again when its folder changes.")
-    ] = False,
-    queue: Annotated[int, typer.Option(help=QUEUE, min=1, max=100_000)] = 256,
-    seconds: Annotated[
-        float, typer.Option(help="The longest time of one request.", min=0.1, max=3600)
-    ] = 30.0,
-    most_tokens: Annotated[
-        int, typer.Option(help="The most tokens of one output.", min=1, max=100_000)
-    ] = 1024,
-    longest_text: Annotated[
-        int, typer.Option(help="The most characters of one text.", min=1, max=50_000)
-    ] = 5000,
-    device: Device = "auto",
-    precision: Precision = "float32",
     json_: Annotated[
         bool, flag("--json", "Print the address as one JSON object on stdout.")
     ] = False,
+    **given: Any,
 ) -> None:
     """Serve models over HTTP.
 
@@ -74,19 +76,13 @@ def serve(
         saccade serve en-fr=runs/mine runs/shakespeare --port 9000 --reload
         saccade serve runs/mine --host 0.0.0.0 --key-file keys.txt --workers 2
     """
-    limits = {"queue": queue, "seconds": seconds, "tokens": most_tokens, "text": longest_text}
-    given = {
-        "host": host,
-        "port": port,
-        "workers": workers,
-        "open": open_,
-        "reload": reload,
-        "device": device,
-        "precision": precision,
-    }
+    names_of = {"most_tokens": "tokens", "longest_text": "text"}
+    limits = {names_of.get(name, name): given.pop(name) for name in LIMITS}
     known = {"hosts": tuple(names or ()), "origins": tuple(cors or ())}
     with contextlib.ExitStack() as stack:
-        if workers > 1:  # where they count together; read when prometheus_client is imported
+        if (
+            given["workers"] > 1
+        ):  # where they count together; read when prometheus_client is imported
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="saccade-"))
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         raise typer.Exit(run(models, limits, key_file, json_, **given, **known))

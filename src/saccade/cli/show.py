@@ -11,8 +11,7 @@ from .completion import run_folders
 from .shared import ALL_SITES, check_drawable, load, note_unknown
 
 if TYPE_CHECKING:
-    from ..system.system import System
-    from ..views.document import Document
+    pass
 
 HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
 Shown = Annotated[
@@ -90,7 +89,15 @@ def show(
         )
     else:
         system = load(model, device)
-        document = show_with(system, text, question, target, beam)
+        asks = "question" in system.task.fields
+        wrong = (
+            "" if question is None or asks else "answers no questions; leave the second text out"
+        )
+        if target is not None and asks:
+            wrong = "takes no target; leave --target out, and give the question after the image"
+        if wrong:
+            raise SaccadeError(f"a model of {system.recipe.task} {wrong}", code="wrong-second-text")
+        document = system.look(text, question if asks else target, beam)
     present(document.words() if words else document, out_file, site, head, heads, json_)
     if system is not None:
         read = (
@@ -100,21 +107,3 @@ def show(
         )
         if read:
             note_unknown(system, read)
-
-
-def show_with(
-    system: "System", text: str, question: str | None, target: str | None, beam: int
-) -> "Document":
-    """What a model of texts or of pictures looks at; a question is only for a model that answers them, which generates no target."""
-    from .. import api
-
-    asks = "question" in system.task.fields
-    if question is not None and not asks:
-        raise SaccadeError(
-            f"a model of {system.recipe.task} answers no questions; leave the second text out"
-        )
-    if target is not None and asks:
-        raise SaccadeError(
-            "a model of questions takes no target; leave --target out, and give the question after the image"
-        )
-    return api.show(system, text, question if asks else target, beam)

@@ -1,37 +1,31 @@
 """The command `tag`."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import SaccadeError
-from .common_options import Device, Json, Model
-from .input_stream import TOGETHER, stdin_lines
-from .shared import load, note, print_json, visible
+from .common_options import Model, takes
+from .predict import Prediction, prediction
+from .shared import note
 
-if TYPE_CHECKING:
-    from ..data.conllu import Sentence
-    from ..system.system import System
+FILE = ".conllu, .tsv, .jsonl or .txt (one sentence per line); - for lines on stdin."
 
 
+@takes("out_file", "device", "json_")
 def tag(
     model: Model,
-    file: Annotated[
-        str,
-        typer.Argument(
-            help=".conllu, .tsv, .jsonl or .txt (one sentence per line); - for lines on stdin."
-        ),
-    ],
+    file: Annotated[str, typer.Argument(help=FILE)],
     split: Annotated[
         str | None,
         typer.Option(help="Split text at each space, or into words. [default: by the model]"),
     ] = None,
-    device: Device = "auto",
-    json_: Json = False,
+    **how: Any,
 ) -> None:
     """Tag the words of a text or a file.
 
@@ -39,53 +33,44 @@ def tag(
 
     Examples:
         saccade tag runs/tagger my.conllu > tagged.conllu
-        saccade tag runs/tagger sentences.txt
+        saccade tag runs/tagger sentences.txt --out tagged.jsonl
         echo "the black cat" | saccade tag runs/tagger -
     """
-    from ..data.conllu import Sentence, each_sentence, tag_conllu
-    from ..data.lines import bare_suffix, open_text, strict
+    from ..data.lines import bare_suffix
     from ..data.treebank_words import SPLITS
 
     is_text = file == "-" or bare_suffix(Path(file)) == ".txt"
     if split is not None and (split not in SPLITS or not is_text):
         raise SaccadeError(
-            f"--split is '{split}'; write space or words, for a .txt file or stdin (other files have their own words)"
+            f"--split is '{split}'; write space or words, for a .txt file or stdin (other files have their own words)",
+            code="wrong-split",
         )
-    system = load(model, device)
-    task, column = system.require("tag"), system.recipe.data.column
+    if file == "-" and sys.stdin is not None and sys.stdin.isatty():
+        raise SaccadeError("nothing to tag; give a text file, or lines on stdin", code="no-inputs")
+    where = None if file == "-" else file
+    made = prediction(model, "tag", input_file=where, made_of=Words, **how)
+    assert isinstance(made, Words)
+    made.split = split if where is None or is_text else None
+    made.run(None)
     if is_text:
-        lines = stdin_lines("tag") if file == "-" else open_text(file)
-        found: Iterator[Sentence] = (
-            Sentence(task.words(line, split or ""), None, n)
-            for n, line in enumerate(lines, 1)
-            if line.strip()
-        )
-    else:
-        found = strict(each_sentence(file, column))
-    tagged = tag_each(system, found)
-    first = next(tagged, None)
-    if first is None:
-        raise SaccadeError(
-            f"{'stdin' if file == '-' else file} contains no words; give at least one sentence"
-        )
-    if is_text:
-        how = "at spaces" if (split or task.split) == "space" else "into words and punctuation"
+        spaces = (split or made.task.split) == "space"
+        way = "at spaces" if spaces else "into words and punctuation"
         note(
-            f"note: text is split {how}{'' if split else ', as the training data is'}; --split space or words changes it"
+            f"note: text is split {way}{'' if split else ', as the training data is'}; --split space or words changes it"
         )
-    if json_:
-        for one, given in chain([first], tagged):
-            print_json({"words": list(one.words), "tags": given})
-        return
-    spelled = ((one, [visible(tag) for tag in given]) for one, given in chain([first], tagged))
-    for line in tag_conllu(file, spelled, column):
-        sys.stdout.write(line if line.endswith("\n") else line + "\n")
 
 
-def tag_each(
-    system: "System", sentences: Iterable["Sentence"]
-) -> Iterator[tuple["Sentence", list[str]]]:
-    """Sentences with their tags, some hundred at a time: no file fills the memory."""
-    source = iter(sentences)
-    while some := list(islice(source, TOGETHER)):
-        yield from ((one, list(given)) for one, given in zip(some, system.tag(some), strict=True))
+class Words(Prediction):
+    """Tags of words, into which a text is split as asked for."""
+
+    split: str | None
+
+    def read_file(self, where: str) -> Iterator[Any]:
+        from ..data.lines import open_text
+
+        return super().read_file(where) if self.split is None else open_text(Path(where))
+
+    def input_from(self, line: str) -> Any:
+        if self.split is None:
+            return super().input_from(line)
+        return self.task.inputs([self.task.words(line, self.split)])[0][0]

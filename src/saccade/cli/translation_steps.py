@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SaccadeError
 from .shared import note_unknown, print_json, show_table, write
 
 if TYPE_CHECKING:
-    from ..decoding import MakeSearch
     from ..system.system import System
 
 
@@ -18,14 +17,20 @@ LONGEST = 28  # letters of a beginning
 def print_steps(
     system: System,
     lines: list[str],
-    search: MakeSearch,
+    search: dict[str, Any],
     candidates: int,
-    max_length: int | None,
     as_json: bool,
 ) -> None:
     """Each step of the translation of each line: the beginnings, and the likeliest tokens to follow; those taken are marked by *."""
+    from ..tasks.search_options import make_search
+
     for line in lines:
-        found = system.steps(line, candidates=candidates, search=search, max_length=max_length)
+        found = system.steps(
+            line,
+            candidates=candidates,
+            search=make_search(search),
+            max_length=search.get("max_length"),
+        )
         if as_json:
             print_json(found.to_dict())
             continue

@@ -1,4 +1,4 @@
-"""What attention is: mechanisms, how they are run, and how they are looked at. Needs torch alone."""
+"""The core: mechanisms, backends and recording. Depends on torch alone."""
 
 from ..registry import Table
 from . import (
@@ -18,28 +18,10 @@ from .positions import Positions
 from .record import Site, sites
 from .recorder import record
 
+# fmt: off
 __all__ = [
-    "Cache",
-    "KeyValues",
-    "Mechanism",
-    "Positions",
-    "Ready",
-    "Site",
-    "State",
-    "Table",
-    "attend",
-    "explain",
+    "Cache", "KeyValues", "Mechanism", "Positions", "Ready", "Site", "State", "Table", "attend",
+    "explain", "graph_attention", "intercepts", "masks", "normalizers", "positions", "read",
+    "record", "scores", "sites", "weights", "which_backend", "window_masks", "xl_positions",
 ]
-__all__ += [
-    "intercepts",
-    "masks",
-    "normalizers",
-    "positions",
-    "read",
-    "record",
-    "scores",
-    "sites",
-    "weights",
-    "xl_positions",
-]
-__all__ += ["graph_attention", "which_backend", "window_masks"]
+# fmt: on

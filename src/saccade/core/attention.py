@@ -20,7 +20,7 @@ from .query_chunks import attend_in_chunks, is_huge
 
 DEFAULT = Mechanism()
 EXPLAIN_RENAMED = "explain(q, k, …) is now called saccade.which_backend(q, k, …)"
-# What people write who know PyTorch's functions and layers, and what it is called here.
+# Arguments of PyTorch's attention, and their equivalents here.
 TORCH_ARGUMENTS = {
     "is_causal": "pass mask=masks.causal()",
     "attn_mask": "pass mask=masks.matrix(allowed), where 1 or True means that a query may attend to a key",
@@ -38,16 +38,16 @@ TORCH_ARGUMENTS = {
 }
 P = ParamSpec("P")
 R = TypeVar("R")
-# who is called by `attend`: open records of foreign models
+# Callbacks of open records of foreign models.
 attend_listeners: list[Callable[[Mechanism, Call, Mask | None], None]] = []
 
 
 class UnknownArgument(SaccadeError, TypeError):
-    """An argument that a function does not have; also a TypeError, as for any other function."""
+    """An unknown keyword argument. Also a TypeError, as in plain Python."""
 
 
 def hint_unknown_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: an unknown keyword argument is refused with the way out, where it is one of PyTorch's or nearly one of ours."""
+    """Decorator: the error about an unknown keyword argument suggests the right one."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -57,7 +57,7 @@ def hint_unknown_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, 
             except TypeError as error:
                 known = [one for one in inspect.signature(function).parameters if one != "self"]
                 wrong = next((one for one in named if one not in known), None)
-                # not of this call
+                # The error comes from inside the function.
                 if (
                     wrong is None
                     or error.__traceback__ is None
@@ -69,7 +69,9 @@ def hint_unknown_arguments(name: str) -> Callable[[Callable[P, R]], Callable[P, 
                     if wrong in TORCH_ARGUMENTS
                     else did_you_mean(wrong, known)
                 )
-            raise UnknownArgument(f"{name} has no argument '{wrong}'{way_out}")
+            raise UnknownArgument(
+                f"{name} has no argument '{wrong}'{way_out}", code="unknown-argument"
+            )
 
         return call
 
@@ -87,15 +89,21 @@ def attend(
     dropout: float = 0.0,
     backend: str | None = None,
 ) -> Tensor:
-    """weights(q, k) @ v: B H Q D, B H K D, B H K E → B H Q E.
+    """Attention: weights(q, k) @ v.
 
-    q, k, v: queries, keys and values; k and v may have fewer heads than q, each shared by a group of q's heads.
-    mechanism: score, normalizer, mask and position; scaled dot products with a softmax by default.
-    mask: which queries may attend to which keys, combined (`&`) with the mechanism's own; a query that may attend nowhere gets zeros.
-    positions: those of queries and keys; by default keys are at 0, 1, 2 … and the last query is at the last key.
-    dropout: the probability that a weight is set to zero.
-    backend: the name of one; by default the fastest that can run the mechanism here (see `which_backend`). Second derivatives and forward
-        mode (`torch.func.jvp`) need "eager".
+    Args:
+        q: Queries, B H Q D.
+        k: Keys, B H' K D. With H' < H, each key head is shared by a group of query heads.
+        v: Values, B H' K E.
+        mechanism: Score, normalizer, mask and position. Default: scaled dot products with a softmax.
+        mask: Which queries may attend to which keys, combined (`&`) with the mechanism's mask. A fully masked query gets zeros.
+        positions: Positions of queries and keys. Default: keys at 0, 1, 2 …, the last query at the last key.
+        dropout: Probability that a weight is set to zero.
+        backend: Name of a backend. Default: the fastest that supports the call (see `which_backend`). Second derivatives and
+            forward mode (`torch.func.jvp`) need "eager".
+
+    Returns:
+        The output, B H Q E.
 
     >>> import torch
     >>> from saccade import attend, masks
@@ -117,7 +125,14 @@ def read(
     positions: Positions | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attend` for keys and values that `mechanism.prepare` has made: nothing is checked or prepared again."""
+    """`attend` with keys and values from `mechanism.prepare`. Arguments are not checked.
+
+    >>> import torch
+    >>> from saccade.core import Mechanism, read
+    >>> mechanism, x = Mechanism(), torch.randn(1, 2, 5, 4)
+    >>> read(x, mechanism.prepare(x, x), mechanism).shape
+    torch.Size([1, 2, 5, 4])
+    """
     call = call_of(q, ready, mechanism, mask, positions, dropout)
     if q.shape[2] > 1 and not torch.compiler.is_compiling() and is_huge(call):
         return attend_in_chunks(call, call_of, ready, mechanism, positions)
@@ -131,7 +146,15 @@ def weights(
     mask: Mask | None = None,
     positions: Positions | None = None,
 ) -> Tensor:
-    """The weights alone, B H Q K, by the definition."""
+    """The attention weights, B H Q K, by the eager backend.
+
+    >>> import torch
+    >>> from saccade.core import weights
+    >>> q = k = torch.zeros(1, 1, 2, 4)
+    >>> weights(q, k)
+    tensor([[[[0.5000, 0.5000],
+              [0.5000, 0.5000]]]])
+    """
     return backends.eager.weights(build_call(q, k, k, mechanism, mask, positions, 0.0))
 
 
@@ -144,7 +167,7 @@ def build_call(
     positions: Positions | None,
     dropout: float,
 ) -> Call:
-    """The call that backends run, from what a user passes: kinds and sizes checked."""
+    """Checks the arguments of a user and builds the call for the backends."""
     mechanism = DEFAULT if mechanism is None else mechanism
     check_kinds(mechanism, mask, positions, dropout)
     check_tensors(q, k, v)
@@ -165,7 +188,7 @@ def call_of(
     positions: Positions | None,
     dropout: float,
 ) -> Call:
-    """Queries encoded and projected; the mechanism's own mask and the given one as one, prepared for these sizes."""
+    """Encodes and projects the queries, and combines and prepares the masks."""
     score, position, key, own = mechanism.score, mechanism.position, ready.key, mechanism.mask
     (batch, heads, queries, _), keys = q.shape, key.shape[2]
     if type(position) is NoPosition or not mechanism.uses_positions:
@@ -188,7 +211,7 @@ def call_of(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one backend says to a call: `reason` is None when it can run it."""
+    """A backend's answer to a call. `reason` is None if the backend supports it."""
 
     backend: str
     reason: str | None
@@ -199,7 +222,7 @@ class Verdict:
 
 
 class Explanation(list[Verdict]):
-    """The verdicts of all backends, the best first; prints as a small table."""
+    """The verdicts of all backends, best first. Prints as a table."""
 
     def __str__(self) -> str:
         return "\n".join(map(str, self))
@@ -216,7 +239,22 @@ def which_backend(
     mask: Mask | None = None,
     v: Tensor | None = None,
 ) -> Explanation:
-    """Which backends can run the mechanism on these tensors, which one is taken, and why the others refuse."""
+    """Explains the choice of a backend.
+
+    Args:
+        q, k: Queries and keys, as in `attend`.
+        mechanism, mask: As in `attend`.
+        v: Values, `k` by default.
+
+    Returns:
+        For each backend, whether it is chosen and why it refuses, if it does.
+
+    >>> import torch
+    >>> from saccade import which_backend
+    >>> q = k = torch.randn(1, 2, 8, 16)
+    >>> which_backend(q, k).chosen
+    'sdpa'
+    """
     call = build_call(q, k, k if v is None else v, mechanism, mask, None, 0.0)
     chosen = backends.choose(call)
     found = sorted(
@@ -235,63 +273,75 @@ def explain(*given: Any, **named: Any) -> Explanation:
 def check_kinds(
     mechanism: Mechanism, mask: Mask | None, positions: Positions | None, dropout: float
 ) -> None:
-    """Raises when what is passed beside the tensors is of the wrong kind."""
+    """Checks the types of the arguments other than tensors."""
     if not isinstance(mechanism, Mechanism):
         raise SaccadeError(
-            f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)"
+            f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)",
+            code="not-a-mechanism",
         )
     if mask is not None and not isinstance(mask, Mask):
-        raise SaccadeError(f"expected a mask, got {type(mask).__name__}; {mask_hint(mask)}")
+        raise SaccadeError(
+            f"expected a mask, got {type(mask).__name__}; {mask_hint(mask)}", code="not-a-mask"
+        )
     if positions is not None and not isinstance(positions, Positions):
         raise SaccadeError(
-            f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)"
+            f"expected Positions, got {type(positions).__name__}; pass Positions(i, j), or Positions.line(Q, K)",
+            code="not-positions",
         )
     if not 0.0 <= dropout < 1.0:
-        raise SaccadeError(f"dropout must be in [0, 1), got {dropout}")
+        raise SaccadeError(f"dropout must be in [0, 1), got {dropout}", code="dropout-out-of-range")
 
 
 def check_order(
     own: Mask, mask: Mask | None, queries: int, keys: int, positions: Positions | None
 ) -> None:
-    """Raises when a mask compares positions and there are more queries than keys, or positions are given for other numbers of both."""
+    """Checks that positions fit the sizes, and that masks on positions get Q ≤ K."""
     if positions is not None and (positions.i.shape[-1], positions.j.shape[-1]) != (queries, keys):
         given = f"positions are given for {positions.i.shape[-1]} queries and {positions.j.shape[-1]} keys"
         raise SaccadeError(
-            f"{given}, got {queries} and {keys}; pass one position per query and key"
+            f"{given}, got {queries} and {keys}; pass one position per query and key",
+            code="positions-do-not-fit",
         )
     if (
         own.compares_positions or (mask is not None and mask.compares_positions)
     ) and queries > keys:
         got = f"got {queries} queries and {keys} keys; use a mask on keys alone, such as padding"
         raise SaccadeError(
-            f"mask {own if mask is None else own & mask!r} compares positions and needs Q ≤ K, {got}"
+            f"mask {own if mask is None else own & mask!r} compares positions and needs Q ≤ K, {got}",
+            code="more-queries-than-keys",
         )
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raises when q, k and v are not tensors of one floating-point type."""
+    """Checks that q, k and v are floating-point tensors of one type on one device."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor) or not x.is_floating_point():
             what = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise SaccadeError(
-                f"{name} must be a floating-point tensor such as float32 or bfloat16, got {what}"
+                f"{name} must be a floating-point tensor such as float32 or bfloat16, got {what}",
+                code="not-a-float-tensor",
             )
     if not q.device == k.device == v.device:
         raise SaccadeError(
-            f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}; move them with .to(device)"
+            f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}; move them with .to(device)",
+            code="devices-differ",
         )
-    # autocast converts them itself
+    # Autocast converts them.
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         raise SaccadeError(
-            f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first"
+            f"q, k and v must have one type, got {q.dtype}, {k.dtype} and {v.dtype}; convert them first",
+            code="dtypes-differ",
         )
 
 
 def check_sizes(q: Tensor, k: Tensor, v: Tensor, mechanism: Mechanism) -> None:
-    """Raises when the shapes of q, k and v do not go together."""
+    """Checks the shapes of q, k and v."""
     wrong = mismatch(q.shape, k.shape, v.shape, mechanism)
     if wrong is not None:
-        raise SaccadeError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: {wrong}")
+        raise SaccadeError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: {wrong}",
+            code="shapes-do-not-fit",
+        )
 
 
 def mismatch(q: torch.Size, k: torch.Size, v: torch.Size, mechanism: Mechanism) -> str | None:

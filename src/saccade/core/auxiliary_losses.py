@@ -1,12 +1,11 @@
-"""What a forward pass leaves besides its output: costs that join the loss (balance of experts, halting, activations kept small), the
-log-probabilities of choices that were sampled (hard attention), and the weights over a source where the loss asks for them.
+"""Auxiliary outputs of a forward pass: extra losses, log-probabilities of sampled choices, and source weights.
 
-A layer calls `x = leave(x, "balance", cost)`; whoever computes a loss opens `with collect() as left:` around the forward pass and adds
-`left.total(tokens)`. While nobody collects, `add_loss` returns x as it is and costs nothing.
+A layer calls `x = add_loss(x, "balance", cost)`. The training loop wraps the forward pass in `with collect() as left:` and adds
+`left.total(tokens)` to the loss. Without an open `collect`, `add_loss` returns x unchanged and has no overhead.
 
-The other way round, `collect(target)` passes to a head what the loss asks for: a head that finds log p of the targets without computing
-those of all tokens asks `wanted(x)`, and answers with one number per target instead of one per token of the vocabulary; one that finds
-the targets' losses without keeping all logits asks `asked(x)`, and answers with −loss of each.
+In the other direction, `collect(target)` tells the output head what the loss needs. A head that can compute log p of the targets alone
+calls `requested_targets(x)` and returns one number per target. A head that can compute the losses without storing all logits calls
+`requested_losses(x)` and returns the negative losses.
 """
 
 import threading
@@ -22,8 +21,11 @@ from .tracing import can_sync
 
 
 class Join(torch.autograd.Function):
-    """The identity on x and what is left, as one node of the graph, whose backward runs when the gradients of all have arrived: FSDP2
-    gathers a block's parameters when its output's gradient arrives, and a cost by a path of its own would come before them."""
+    """Identity on x and the auxiliary tensors as one autograd node.
+
+    Its backward runs when all gradients have arrived. FSDP2 gathers a block's parameters when the output's gradient arrives; a cost
+    with its own path would arrive earlier.
+    """
 
     @staticmethod
     def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -39,10 +41,14 @@ class Join(torch.autograd.Function):
 
 @dataclass(eq=False)
 class Sample:
-    """Choices that one call sampled: log-probabilities (B Q, summed over heads, 0 where nothing was sampled), entropies of what they were
-    sampled from (B Q), and which rows sampled (B). Where `in_order`, query t is output first + t and changes none before it."""
+    """The sampled choices of one call.
 
-    owner: Any  # has `estimate(samples, losses, counted)`
+    log_prob (B Q) is summed over heads, 0 where nothing was sampled. entropy (B Q) belongs to the distributions, rows (B) tells which
+    batch rows sampled. With `in_order`, query t is output first + t and changes no earlier output. The owner has
+    `estimate(samples, losses, counted)`.
+    """
+
+    owner: Any
     log_prob: Tensor
     entropy: Tensor
     rows: Tensor
@@ -52,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The weights of one call over a source (B Q K, the mean over heads), and which positions some query may look at (B|1 K)."""
+    """Source weights of one call (B Q K, mean over heads), and which positions are visible (B|1 K)."""
 
     site: Any
     values: Tensor
@@ -61,7 +67,7 @@ class Weights:
 
 
 class Collected:
-    """What one forward pass leaves. A cost is a scalar (per token of the whole batch) or B numbers (per token of each row)."""
+    """Auxiliary outputs of one forward pass. A cost is per token: a scalar, or one number per batch row (B)."""
 
     def __init__(
         self,
@@ -70,19 +76,15 @@ class Collected:
         ignore: int = -100,
         smoothing: float = 0.0,
     ) -> None:
-        self.target, self.asks_weights, self.ignore, self.smoothing = (
-            target,
-            asks_weights,
-            ignore,
-            smoothing,
-        )
+        self.target, self.asks_weights, self.ignore = target, asks_weights, ignore
+        self.smoothing = smoothing
         self.costs: list[tuple[str, Tensor]] = []
         self.samples: list[Sample] = []
         self.weights: list[Weights] = []
         self.drawn: dict[Any, Tensor] = {}
 
     def total(self, tokens: Tensor, repeats: int = 1) -> Tensor | float:
-        """Σ of all costs over the tokens of each row (B), so that they add up as the token loss does; the pass has the batch `repeats` times."""
+        """Sum of the costs times the tokens per row (B), like the token loss. The pass contains the batch `repeats` times."""
         each = tokens.repeat(repeats)
         parts = [
             (cost * each).sum() / repeats if cost.dim() else cost * tokens.sum()
@@ -91,19 +93,22 @@ class Collected:
         return sum(parts, 0.0)
 
     def estimate(self, losses: Tensor, counted: Tensor) -> Tensor | float:
-        """What gives the sampled choices their gradient, from each token's loss (B T) where it counts: see `normalizers.Hard`."""
+        """The REINFORCE term of the sampled choices from the token losses (B T): see `normalizers.Hard`."""
         owners: dict[int, list[Sample]] = {}
         for one in self.samples:
             owners.setdefault(id(one.owner), []).append(one)
         return sum((some[0].owner.estimate(some, losses, counted) for some in owners.values()), 0.0)
 
     def doubly_stochastic_penalty(self, counted: Tensor) -> Tensor | float:
-        """Σ_i (1 − Σ_t α_ti)² over the positions i of each row's source and the outputs t that count (B T), the mean over the layers that
-        look at it: 0 where every position is looked at once in all (Xu et al. 2015, eq. 14)."""
+        """Doubly stochastic attention penalty Σ_i (1 − Σ_t α_ti)² (Xu et al. 2015, eq. 14), averaged over layers.
+
+        i runs over source positions, t over the counted outputs (B T).
+        """
         passes: list[list[Weights]] = []
         latest: dict[int, list[Weights]] = {}
         for one in self.weights:
-            if not one.first:  # a decoder that goes step by step makes a call for each output
+            # A decoder that steps makes one call per output.
+            if not one.first:
                 latest[id(one.site)] = []
                 passes.append(latest[id(one.site)])
             latest[id(one.site)].append(one)
@@ -121,8 +126,7 @@ class Collected:
 
 
 class _Open(threading.local):
-    """The passes being collected in this thread, the innermost last: a pass in another thread leaves its costs elsewhere. Not a ContextVar,
-    which torch.compile cannot trace."""
+    """Open `collect` contexts of this thread, innermost last. torch.compile cannot trace a ContextVar."""
 
     def __init__(self) -> None:
         self.passes: list[Collected] = []
@@ -132,7 +136,7 @@ _open = _Open()
 
 
 def add_loss(x: Tensor, name: str, cost: Tensor) -> Tensor:
-    """x unchanged; `cost` joins the loss that is being computed, if one is."""
+    """Returns x and adds `cost` to the open `collect`, if any."""
     if not _open.passes:
         return x
     x, cost = join(x, cost)
@@ -141,27 +145,32 @@ def add_loss(x: Tensor, name: str, cost: Tensor) -> Tensor:
 
 
 def requested_targets(x: Tensor) -> Tensor | None:
-    """The one token for each row of x (… dim) whose log p is all that the loss needs; None where all logits are needed, or where sizes
-    may not depend on numbers."""
+    """The target of each row of x (… dim) if the loss needs log p of these alone, else None.
+
+    Also None while compiling or capturing, where sizes must not depend on values.
+    """
     left = requested_losses(x)
     return left.target if left is not None and not left.smoothing and can_sync() else None
 
 
 def requested_losses(x: Tensor) -> Collected | None:
-    """What the loss asks for, where it is the sum of the losses of one `target` for each row of x (… dim), with this `smoothing` and but for
-    targets to `ignore`: a head may answer with −loss of each. None where all logits are needed."""
+    """The open `collect` if its loss is a sum over one `target` per row of x (… dim), else None.
+
+    A head may then return −loss of each row, with the context's `smoothing` and `ignore`.
+    """
     if not _open.passes or _open.passes[-1].target is None:
         return None
     return _open.passes[-1] if _open.passes[-1].target.shape == x.shape[:-1] else None
 
 
 def is_collecting() -> bool:
-    """Whether a loss is being computed."""
-    return len(_open.passes) > 0  # not `bool`, which breaks a graph of torch 2.11
+    """Whether a `collect` is open."""
+    # `bool` would break a graph of torch 2.11.
+    return len(_open.passes) > 0
 
 
 def add_sample(x: Tensor, sample: Sample) -> Tensor:
-    """x unchanged; the choices are learned by how much better than usual the loss is that follows them (REINFORCE)."""
+    """Returns x and registers sampled choices, which are trained with REINFORCE."""
     if not _open.passes:
         return x
     x, sample.log_prob, sample.entropy = join(x, sample.log_prob, sample.entropy)
@@ -171,7 +180,7 @@ def add_sample(x: Tensor, sample: Sample) -> Tensor:
 
 @contextmanager
 def locate_samples(first: int, in_order: bool) -> Iterator[None]:
-    """Says of what is sampled within the `with` at which outputs it is."""
+    """Sets the output positions of all samples inside the `with`."""
     before = len(_open.passes[-1].samples) if _open.passes else 0
     yield
     for one in _open.passes[-1].samples[before:] if _open.passes else ():
@@ -179,26 +188,26 @@ def locate_samples(first: int, in_order: bool) -> Iterator[None]:
 
 
 def draw_once(what: Any, draw: Callable[[], Tensor]) -> Tensor:
-    """What `draw` gives, the same for all that ask in one forward pass."""
+    """The result of `draw`, shared by all callers in one forward pass."""
     if what not in _open.passes[-1].drawn:
         _open.passes[-1].drawn[what] = draw()
     return _open.passes[-1].drawn[what]
 
 
 def weights_requested() -> bool:
-    """Whether the loss needs the weights over the source."""
+    """Whether the loss needs source weights."""
     return len(_open.passes) > 0 and _open.passes[-1].asks_weights
 
 
 def add_weights(x: Tensor, site: Any, values: Tensor, there: Tensor | None, first: int) -> Tensor:
-    """x unchanged; the loss gets the weights."""
+    """Returns x and registers its source weights with the loss."""
     x, values = join(x, values)
     _open.passes[-1].weights.append(Weights(site, values, there, first))
     return x
 
 
 def join(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """x and what is left besides it, in float32 at least, as one node of the graph."""
+    """x and the auxiliary values (float32 or wider) as one autograd node."""
     found: tuple[Tensor, ...] = Join.apply(
         x, *(value if value.dtype == torch.float64 else value.float() for value in values)
     )
@@ -212,7 +221,14 @@ def collect(
     ignore: int = -100,
     smoothing: float = 0.0,
 ) -> Iterator[Collected]:
-    """Within the `with`, what `add_loss` is called with is kept; a `target` is what the loss needs log p of, and of nothing else."""
+    """Collects the auxiliary outputs of the forward pass inside the `with`.
+
+    Args:
+        target: Token ids, if the loss needs log p of these alone.
+        asks_weights: Whether the loss needs source weights.
+        ignore: Target id that does not count.
+        smoothing: Label smoothing of the loss.
+    """
     left = Collected(target, asks_weights, ignore, smoothing)
     _open.passes.append(left)
     try:

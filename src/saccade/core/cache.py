@@ -1,4 +1,4 @@
-"""State: what a model carries from step to step while it generates. A value: stepping twice from one state gives the same twice."""
+"""Decoder state and caches. They are values: stepping twice from one state gives the same result twice."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Made = TypeVar("Made")
 
 
 class Memo:
-    """Keeps what is made from it, so that it is made once."""
+    """Base class of objects that cache derived data."""
 
     kept: dict[Hashable, Any]
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What depends on this object and `key` alone."""
+        """`make()`, cached under `key`. It must depend on this object and `key` alone."""
         if key not in self.kept:
             self.kept[key] = make()
         found: Made = self.kept[key]
@@ -25,39 +25,46 @@ class Memo:
 
 
 class Cache:
-    """What one block carries (keys and values, the last inputs of a convolution). Never changed: `append` returns a new one."""
+    """The state of one block, such as keys and values or the last inputs of a convolution. Immutable."""
 
     def reorder(self, rows: Tensor) -> Self:
-        """Row n of the new cache is row rows[n] of this one: rows may repeat, move and be left out."""
+        """A cache whose row n is row rows[n] of this one. Rows may repeat or be dropped."""
         raise NotImplementedError
 
 
 class Buffer:
-    """Room for keys and values, of which the first `used` positions are taken."""
+    """Preallocated keys and values, of which the first `used` positions are filled."""
 
     def __init__(self, key: Tensor, value: Tensor, used: int) -> None:
         self.key, self.value, self.used = key, value, used
 
 
 class KeyValues(Cache):
-    """The keys and values seen so far, B H N D and B H N E, in a buffer that doubles when full.
+    """Cached keys (B H N D) and values (B H N E) in a buffer that doubles when full.
 
-    Caches may share a buffer: the one that reaches to its used end writes behind it, any other one copies its own part first.
+    Caches may share a buffer. The cache at its end appends in place; any other one copies its part first.
+
+    >>> import torch
+    >>> from saccade.core import KeyValues
+    >>> cache = KeyValues().append(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))
+    >>> cache.length, cache.key.shape
+    (3, torch.Size([1, 2, 3, 4]))
     """
 
     def __init__(self, buffer: Buffer | None = None, length: int = 0) -> None:
         self.buffer, self.length = buffer, length
 
     def append(self, key: Tensor, value: Tensor) -> KeyValues:
-        """With further positions at the end."""
+        """A cache with further positions at the end."""
         buffer, end = self.buffer, self.length + key.shape[2]
         if buffer is None:
             return KeyValues(Buffer(key, value, end), end)
-        if torch.is_grad_enabled():  # autograd wants no buffer changed under it
+        # Autograd forbids in-place changes.
+        if torch.is_grad_enabled():
             return KeyValues(
                 Buffer(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2), end), end
             )
-        # torch lets nobody write there any more
+        # Tensors of a closed inference mode are read-only.
         closed = buffer.key.is_inference() and not torch.is_inference_mode_enabled()
         if closed or buffer.used != self.length or end > buffer.key.shape[2]:
             buffer = Buffer(grow(self.key, 2 * end), grow(self.value, 2 * end), self.length)
@@ -92,7 +99,12 @@ def grow(taken: Tensor, size: int) -> Tensor:
 
 
 class State:
-    """Named parts: tensors with the batch first, caches, numbers, or tuples and lists of these. `length`: tokens read or generated."""
+    """Decoder state: named tensors (batch first), caches, numbers, or tuples and lists of these. `length` counts tokens.
+
+    >>> from saccade.core import State
+    >>> State(length=3).next(length=4).length
+    4
+    """
 
     length: int
 
@@ -103,11 +115,11 @@ class State:
         raise AttributeError(f"this state has no '{name}'; it has {', '.join(self.__dict__)}")
 
     def next(self, **changed: Any) -> State:
-        """The same state with some parts replaced."""
+        """A copy with some parts replaced."""
         return State(**{**self.__dict__, **changed})
 
     def reorder(self, rows: Tensor) -> State:
-        """Row n of the new state is row rows[n] of this one: rows may repeat, move and be left out."""
+        """A state whose row n is row rows[n] of this one. Rows may repeat or be dropped."""
         return State(**{name: reorder(part, rows) for name, part in self.__dict__.items()})
 
 

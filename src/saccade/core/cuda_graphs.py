@@ -1,4 +1,4 @@
-"""CUDA graphs: what every capture needs."""
+"""Helpers for capturing CUDA graphs."""
 
 import gc
 from collections.abc import Iterator
@@ -9,8 +9,10 @@ import torch
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Pauses Python's garbage collector: graphs and events that it finds would be freed in the middle of a capture, which ends the capture.
-    It does not run before either: that takes as long as twenty updates of a small model."""
+    """Pauses Python's garbage collector, which would free graphs and events during a capture and break it.
+
+    It is not run beforehand: that takes as long as twenty updates of a small model.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -21,7 +23,7 @@ def pause_garbage_collection() -> Iterator[None]:
 
 
 def reset_generators(device: torch.device) -> None:
-    """After a capture that failed: PyTorch's random numbers would wait for its end, and refuse to be drawn."""
+    """Resets the random generators after a failed capture; otherwise they refuse to draw numbers."""
     for generator in torch.cuda.default_generators if device.type == "cuda" else ():
         if device.index in (None, generator.device.index):
             generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())

@@ -17,7 +17,8 @@ from .initialization import normal_parameter
 from .positions import Position, Positions
 from .scores import Score, per_head
 
-SLOPE = 0.2  # of the LeakyReLU below 0, as in the paper
+# Negative slope of the LeakyReLU, as in the paper.
+SLOPE = 0.2
 
 
 @scores.table.add("gat", paper="Veličković et al. 2018 (GAT)")
@@ -57,6 +58,7 @@ class EdgeBias(Position):
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         if positions.relation is None:
             raise SaccadeError(
-                "edge positions need the kinds of edges; pass `Positions.line(N, N, relation=kinds)`"
+                "edge positions need the kinds of edges; pass `Positions.line(N, N, relation=kinds)`",
+                code="relation-missing",
             )
         return self.table[positions.relation.clamp(0, self.kinds)].movedim(-1, -3).to(q.dtype)

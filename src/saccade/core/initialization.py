@@ -1,10 +1,9 @@
-"""Parameters that start as normal numbers."""
+"""Initialization of parameters from a normal distribution."""
 
 import torch
 from torch import nn
 
 
 def normal_parameter(*size: int, std: float) -> nn.Parameter:
-    """Not `torch.randn(*size) * std`, which is the same: the sketch of a model has no memory, and for a product without numbers PyTorch would
-    load its compiler, which takes seconds."""
+    """A parameter drawn from N(0, std²). On the meta device, `randn * std` would import the compiler, which takes seconds."""
     return nn.Parameter(nn.init.normal_(torch.empty(*size), std=std))

@@ -1,7 +1,7 @@
-"""What an open record listens to in foreign models: `saccade.attend`, `F.scaled_dot_product_attention`, and where `torch.nn` hides its own.
+"""Attention functions that a record intercepts in foreign models. B batch, N positions, E width.
 
-These functions are replaced by ones that run them and then note q and k. A TorchFunctionMode would see less (nothing inside of `torch.nn`)
-and change what a model does (it switches off the fast path of `torch.nn`). B batch, N positions, E width.
+They are `saccade.attend`, `F.scaled_dot_product_attention` and the internal functions of `torch.nn`. Each is replaced by a wrapper that
+calls it and records q and k. A TorchFunctionMode would miss calls inside `torch.nn` and disable its fast path.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def module_look(*args: Any, **kwargs: Any) -> Look:
         k = torch.cat((k, k.new_zeros(len(k), 1, size)), 1)
     q, k = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k))
     mask, padding, visible = at["attn_mask"], at["key_padding_mask"], None
-    # then torch does not look at the mask
+    # torch ignores the mask in this case.
     if at["is_causal"] and padding is None and not at["need_weights"]:
         mask, visible = None, CAUSAL
     masks = [] if mask is None else [mask if mask.dim() == 2 else mask.unflatten(0, (-1, heads))]
     masks += [] if padding is None else [padding.reshape(-1, 1, 1, padding.shape[-1])]
-    # in these True hides; keys that torch.nn has added behind are seen
+    # True hides in torch.nn's masks. The keys that torch.nn appends stay visible.
     masks = [~mask if mask.dtype == torch.bool else mask for mask in masks]
     masks = [
         F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=mask.dtype == torch.bool)
@@ -94,7 +94,7 @@ def module_look(*args: Any, **kwargs: Any) -> Look:
 def fast_look(
     x: Tensor, heads: int, weight: Tensor, bias: Tensor, mask: Tensor | None, kind: int | None
 ) -> Look:
-    """Self-attention on the fast path of torch.nn. x: B N E, or nested; a mask hides where it is not 0, that of `kind` 1 is B N."""
+    """Self-attention on the fast path of torch.nn. x: B N E or nested. A nonzero mask hides; a mask of `kind` 1 is B N."""
     seen = None if mask is None else ~mask.bool()
     if x.is_nested:
         lengths = torch.tensor([len(one) for one in x.unbind()], device=x.device)
@@ -108,7 +108,7 @@ def fast_look(
 
 
 def fast_module_look(*args: Any) -> Look:
-    """A call of `torch._native_multi_head_attention`, which is self-attention alone."""
+    """A call of `torch._native_multi_head_attention` (self-attention only)."""
     return fast_look(args[0], args[4], args[5], args[6], mask=args[9], kind=args[12])
 
 
@@ -122,7 +122,7 @@ def fast_layer_look(*args: Any) -> Look:
 def make_listener(
     original: Callable[..., Any], look: Callable[..., Look | None]
 ) -> Callable[..., Any]:
-    """A function that runs another and has it noticed, unless something inside of it was, or saccade or torch.nn called it for itself."""
+    """Wraps a function to record its calls, except internal calls of saccade and torch.nn and calls already recorded inside."""
 
     @wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -141,7 +141,7 @@ def make_listener(
     return run
 
 
-# each function, and the one that takes its position while a record is open
+# Each function and its wrapper while a record is open.
 LISTENERS = [
     (getattr(home, name), make_listener(getattr(home, name), look))
     for home, name, look in (
@@ -153,12 +153,12 @@ LISTENERS = [
 ]
 LISTENER_OF = {id(plain): heard for plain, heard in LISTENERS}
 ORIGINAL_OF = {id(heard): plain for plain, heard in LISTENERS}
-# the namespaces of open models, where the functions may have other names
+# Namespaces of the recorded models, which may import the functions under other names.
 model_namespaces: list[dict[str, Any]] = []
 
 
 def replace(by: dict[int, Any]) -> None:
-    """Puts listening functions where plain ones are, or back: by their names in all that was imported, by any name in the models' own."""
+    """Swaps functions for wrappers or back, by name in all imported modules and by any name in the models' own."""
     imported = (getattr(module, "__dict__", None) for module in list(sys.modules.values()))
     names = [plain.__name__ for plain, _ in LISTENERS]
     spaces = [(space, names) for space in imported if type(space) is dict] + [
@@ -179,7 +179,7 @@ def record_attend(mechanism: Mechanism, call: Call, mask: Mask | None) -> None:
 
 @contextmanager
 def watch(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Listens to a model. A compiled one runs uncompiled, as nothing inside is seen."""
+    """Records a foreign model. A compiled model runs uncompiled meanwhile, since calls inside a graph are invisible."""
     compiled = any(
         "_orig_mod" in one._modules or one._compiled_call_impl is not None for one in modules
     )

@@ -1,5 +1,4 @@
-"""What is made from a mask and kept with it, since the same mask may be passed to call after call: lists of blocks, which take longer to make
-than a call that uses them."""
+"""Cache of data derived from masks, such as block lists, which cost more than the attention call that uses them."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ cache: WeakKeyDictionary[Mask, dict[str, tuple[Hashable, Any]]] = WeakKeyDiction
 
 
 class SameTensor:
-    """A tensor that equals itself alone. It is held, so that no new tensor can get its id."""
+    """Compares a tensor by identity. It holds the tensor, so its id is not reused."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -27,8 +26,10 @@ class SameTensor:
 
 
 def cached_for_mask(mask: Mask, what: str, sizes: Hashable, make: Callable[[], Made]) -> Made:
-    """`make()`, or what it made the last time, if nothing has changed since: `sizes`, and the mask's own numbers and tensors.
-    A write through `.data` or NumPy has no version and is not noticed: give the mask a new tensor."""
+    """`make()`, cached until `sizes` or the mask's values and tensors change.
+
+    Writes through `.data` or NumPy do not change a tensor's version and are missed: give the mask a new tensor.
+    """
     state = fingerprint(mask)
     if state is None:
         return make()
@@ -40,7 +41,7 @@ def cached_for_mask(mask: Mask, what: str, sizes: Hashable, make: Callable[[], M
 
 
 def fingerprint(mask: Mask) -> tuple[Hashable, ...] | None:
-    """What a mask's answers depend on; None where it is not known, as of a function or a class of one's own."""
+    """A key of everything a mask's answers depend on; None for functions and custom classes."""
     if type(mask).__module__ != Mask.__module__:
         return None
     found = list[Hashable]()

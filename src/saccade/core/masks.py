@@ -1,10 +1,17 @@
-"""Masks: who may attend to whom, as a predicate on (b, h, i, j): batch row, head, position of the query, position of the key.
+"""Masks are predicates on (b, h, i, j): batch row, head, query position and key position. True = may attend.
 
-True = may attend. i and j are absolute: the last query is at the position of the last key. Combine with `&` and `|`. A mask is asked
-with index tensors that broadcast. A mask of one's own is `masks.where(lambda b, h, i, j: …)` or a subclass with `__call__`.
+i and j are absolute: the last query is at the last key. They are index tensors that broadcast. Combine masks with `&`, `|` and `~`.
+A custom mask is `masks.where(lambda b, h, i, j: …)` or a subclass with `__call__`.
 
-Slides that write the causal mask as "mask out e_(i>j)" have i and j swapped: the future of query i is j > i, and that is hidden here.
-`torch.nn.MultiheadAttention.key_padding_mask` and its `attn_mask` have the opposite polarity (True = may NOT attend).
+Some slides write the causal mask as "mask out e_(i>j)" with i and j swapped: the future of query i is j > i, and that is hidden here.
+`key_padding_mask` and `attn_mask` of `torch.nn.MultiheadAttention` have the opposite polarity (True = may NOT attend).
+
+>>> from saccade import masks
+>>> mask = masks.causal() & masks.padding([3, 2])
+>>> mask.dense(batch=2, heads=1, queries=3, keys=3)[1, 0].int()
+tensor([[1, 0, 0],
+        [1, 1, 0],
+        [1, 1, 0]], dtype=torch.int32)
 """
 
 from __future__ import annotations
@@ -28,18 +35,16 @@ from .tracing import can_sync, is_on_device
 
 table: Table[type[Mask]] = Table("masks", "mask", facts=("heads", "n"))
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-Starts = NDArray[np.int64]  # of blocks of positions
-MAX_BLOCKS = 65_536  # of a text, where all heads see the same
+Starts = NDArray[np.int64]  # first positions of blocks
+MAX_BLOCKS = 65_536  # per sequence, if all heads share one pattern
 
 
 class Mask:
-    """A predicate on (b, h, i, j). The defaults promise nothing; a mask that knows more of itself says so."""
+    """Base class: a predicate on (b, h, i, j). Subclasses override the hints below where they know more."""
 
-    compares_positions = (
-        True  # i is a position among the keys, so that there can be no more queries than keys
-    )
-    computed = False  # from queries and keys; derived: true for a class with a `given` of its own
-    extra = 0  # tokens in front of a text that belong to no word: an encoder puts them there
+    compares_positions = True  # i is a key position, so there cannot be more queries than keys
+    computed = False  # from queries and keys; derived: True for classes that override `given`
+    extra = 0  # number of global tokens that an encoder prepends
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -49,34 +54,31 @@ class Mask:
         raise NotImplementedError
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
-        """The mask for these projected queries (B H Q A) and keys (B H' K A): itself, unless it is computed from them."""
+        """The mask for these projected queries (B H Q A) and keys (B H' K A), by default itself."""
         return self
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        """Raises when the mask does not fit these sizes."""
+        """Raises a SaccadeError if the mask does not fit these sizes."""
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
-        """(whether it is causal, what else it says about keys alone), or None for a mask that is more, such as any subclass."""
+        """(is causal, remaining mask on keys alone) if the mask is a conjunction of these, else None."""
         if type(self) is Causal:
             return True, Full()
         return (False, self) if type(self) in (Full, Padding) else None
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
-        """Which blocks of `size` positions, beginning at `rows` (R, queries) and `columns` (C, keys), may hold a pair that is allowed:
-        R C, or H R C where heads differ. None where nothing is known, as of any subclass: only what is False here is left out, of all
-        else the predicate is asked."""
+        """Which blocks may contain an allowed pair: R C, or H R C if heads differ. None if unknown, as for subclasses.
+        Blocks have `size` positions and start at `rows` (R, queries) and `columns` (C, keys)."""
         return None
 
     def to(self, device: torch.device | str) -> Mask:
-        """The same mask with its tensors on `device`."""
-        return (
-            self
-            if is_on_device(self, torch.device(device))
-            else self.map(lambda tensor: tensor.to(device))
-        )
+        """The mask with its tensors on `device`."""
+        if is_on_device(self, torch.device(device)):
+            return self
+        return self.map(lambda tensor: tensor.to(device))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
-        """A copy with every tensor changed, in masks inside it too."""
+        """A copy with `change` applied to every tensor, nested masks included."""
         moved = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
@@ -106,11 +108,12 @@ class Mask:
         return self.first if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
-        # torch.compile asks whether it has a callable
+        # torch.compile tests callables for truth.
         if sys._getframe(1).f_globals.get("__name__", "").startswith("torch."):
             return True
         raise SaccadeError(
-            f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`"
+            f"the mask {self!r} is neither true nor false; combine masks with & and |, not with `and` and `or`",
+            code="mask-truth-value",
         )
 
     def __repr__(self) -> str:
@@ -122,13 +125,13 @@ class Mask:
     def prepare(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu"
     ) -> Prepared:
-        """The mask for fixed sizes, made dense at most once: for all layers of a pass, or all steps of a sentence."""
+        """The mask for fixed sizes, made dense at most once per pass or decoded sentence."""
         return Prepared(self, (batch, heads, queries, keys), device)
 
     def dense(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """The mask as booleans, B|1 × H|1 × Q|1 × K: a size it does not depend on stays 1."""
+        """The mask as booleans, B|1 H|1 Q|1 K. Dimensions it does not depend on have size 1."""
         self.check(batch, heads, queries, keys)
         j = torch.arange(keys, device=device)
         return self.answer(
@@ -144,8 +147,7 @@ class Mask:
 
 
 class Prepared(Mask, Cache, Memo):
-    """A mask for fixed sizes, for one pass: booleans, numbers to add and block masks are made once. A later change of the mask's tensors
-    is not seen, even in place; prepare the mask again."""
+    """A mask for fixed sizes with cached dense and block forms. Prepare it again after changing its tensors."""
 
     def __init__(
         self, mask: Mask, sizes: tuple[int, int, int, int], device: torch.device | str
@@ -159,8 +161,8 @@ class Prepared(Mask, Cache, Memo):
         return self.once("allowed", lambda: self.mask.dense(*self.sizes, self.device))
 
     def added(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """What is added to scores, 0 or −∞, and which rows may attend nowhere: these have 0 everywhere, since what a softmax makes of
-        −∞ alone has no gradient. None where there are known to be none: a GPU is not asked, since one would have to wait for it."""
+        """The additive form (0 or −∞), and which rows are fully masked: these are 0, since a softmax of −∞ alone has no gradient.
+        The second value is None if a CPU finds no such row; a GPU is not asked, to avoid a synchronization."""
         found: tuple[Tensor, Tensor | None] | None = self.kept.get(dtype)
         if found is None:
             allowed = self.allowed()
@@ -179,10 +181,10 @@ class Prepared(Mask, Cache, Memo):
         return found
 
     def within(self, other: Mask) -> Prepared:
-        """`other & self`, made once for all layers that have the same mask object."""
+        """`other & self`, cached for all layers with the same mask object."""
         if type(other) is Full:
             return self
-        # `other` is kept, and so its id
+        # Caching `other` keeps its id valid.
         make = lambda: (other, (other & self.mask).prepare(*self.sizes, self.device))
         return self.once(id(other), make)[1]
 
@@ -201,7 +203,7 @@ class Prepared(Mask, Cache, Memo):
         return made
 
     def _reorder(self, mask: Mask, rows: Tensor) -> Mask:
-        # dense: only the answers, not the tensors of a mask, are known to have the batch first
+        # Dense, because only the answers of a mask are known to have the batch first.
         if not mask.computed:
             return Matrix(
                 pick_rows(
@@ -209,17 +211,15 @@ class Prepared(Mask, Cache, Memo):
                     rows,
                 )
             )
-        return (
-            type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows))
-            if isinstance(mask, Pair)
-            else mask
-        )
+        if isinstance(mask, Pair):
+            return type(mask)(self._reorder(mask.first, rows), self._reorder(mask.second, rows))
+        return mask
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         self.mask.check(batch, heads, queries, keys)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Mask:
-        return self.mask.map(change)  # what was kept belongs to the tensors as they were
+        return self.mask.map(change)
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
         return self.mask.given(query, key)
@@ -235,32 +235,34 @@ class Prepared(Mask, Cache, Memo):
 
 
 def check_booleans(answer: Any, mask: Mask) -> Tensor:
-    """What a predicate answered; numbers are refused, since 2 and −1 have no truth that all backends agree on."""
+    """Checks the type of a predicate's answer. Backends disagree about the truth of numbers such as 2 and −1."""
     if not isinstance(answer, Tensor) or answer.dtype != torch.bool:
         kind = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
         raise SaccadeError(
-            f"{mask!r} answered with {kind}, expected booleans; compare, as in `j <= i`"
+            f"{mask!r} answered with {kind}, expected booleans; compare, as in `j <= i`",
+            code="mask-not-boolean",
         )
     return answer
 
 
 def any_head(needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """R C: the blocks that some head needs, of those that `Mask.needed` names (R C or H R C)."""
+    """The blocks that any head needs (R C), from the result of `Mask.needed` (R C or H R C)."""
     return np.logical_or.reduce(needed.reshape(-1, *needed.shape[-2:]), 0)
 
 
 def pick_rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """tensor[rows], or the tensor itself where one row serves all."""
+    """tensor[rows], or the tensor itself if its one row is shared."""
     return tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows)
 
 
 class Where(Mask):
-    """A predicate of one's own: `masks.where(lambda b, h, i, j: (i - j) % 4 == 0)`."""
+    """A custom predicate: `masks.where(lambda b, h, i, j: (i - j) % 4 == 0)`."""
 
     def __init__(self, predicate: Predicate) -> None:
         if not callable(predicate):
             raise SaccadeError(
-                f"expected a function of (b, h, i, j), got {predicate!r}; for a 0/1 matrix use masks.matrix"
+                f"expected a function of (b, h, i, j), got {predicate!r}; for a 0/1 matrix use masks.matrix",
+                code="not-a-predicate",
             )
         self.predicate = predicate
 
@@ -272,7 +274,8 @@ class Where(Mask):
                 raise
             wrong = f"{self!r} asks whether a whole tensor is true"
             raise SaccadeError(
-                f"{wrong}; write & and | for `and` and `or`, ~ for `not`, and torch.where for `if`"
+                f"{wrong}; write & and | for `and` and `or`, ~ for `not`, and torch.where for `if`",
+                code="mask-truth-value",
             ) from error
 
     def __repr__(self) -> str:
@@ -309,7 +312,8 @@ class Window(Mask):
         right = left if right is None else right
         if not isinstance(left, int) or not isinstance(right, int) or left < 0 or right < 0:
             raise SaccadeError(
-                f"a window must reach 0 or more positions to each side, got {left!r} and {right!r}"
+                f"a window must reach 0 or more positions to each side, got {left!r} and {right!r}",
+                code="window-out-of-range",
             )
         self.left, self.right = left, right
 
@@ -318,15 +322,13 @@ class Window(Mask):
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         ahead = columns - rows[:, None]
-        return (
-            (ahead > -self.left - size) & (ahead < self.right + size)
-            if type(self) is Window
-            else None
-        )
+        if type(self) is Window:
+            return (ahead > -self.left - size) & (ahead < self.right + size)
+        return None
 
 
 class PerRow(Mask):
-    """A mask that looks something up for each row of the batch."""
+    """Base class of masks with one value or list per batch row."""
 
     def __init__(self, lengths: Tensor | Sequence[int]) -> None:
         self.values = integers(lengths, 1, "lengths")
@@ -335,7 +337,8 @@ class PerRow(Mask):
         size, name = self.values.shape[0], table.name_of(self)
         if size != batch:
             raise SaccadeError(
-                f"the {name} mask was made for a batch of {size}, got a batch of {batch}; make the mask from the same batch"
+                f"the {name} mask was made for a batch of {size}, got a batch of {batch}; make the mask from the same batch",
+                code="mask-batch-differs",
             )
 
 
@@ -371,7 +374,8 @@ class Documents(PerRow):
         super().check(batch, heads, queries, keys)
         if self.values.shape[1] < keys:
             raise SaccadeError(
-                f"document ids are given for {self.values.shape[1]} positions, got {keys} keys; give one per key"
+                f"document ids are given for {self.values.shape[1]} positions, got {keys} keys; give one per key",
+                code="mask-too-short",
             )
 
 
@@ -405,7 +409,8 @@ class Blocks(Mask):
             got = f"blocks of {size} over {length} positions with window {window}, globals {globals} and {last}, random {random}"
             most = f"at most {math.isqrt(MAX_BLOCKS**2 // max(patterns, 1)):,} blocks"
             raise SaccadeError(
-                f"{got}; size and length must be positive, the rest not negative, {most}"
+                f"{got}; size and length must be positive, the rest not negative, {most}",
+                code="mask-sizes",
             )
         at = np.arange(count)
         ends = (at < globals) | (at >= count - last)
@@ -424,14 +429,12 @@ class Blocks(Mask):
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         rows, columns = self.block(i), self.block(j)
-        return (
-            self.values[0][rows, columns]
-            if len(self.values) == 1
-            else self.values[h, rows, columns]
-        )
+        if len(self.values) == 1:
+            return self.values[0][rows, columns]
+        return self.values[h, rows, columns]
 
     def block(self, at: Tensor) -> Tensor:
-        """The block of a position; the extra tokens are one block in front of the others."""
+        """The block of a position. The extra tokens form the first block."""
         return ((at - self.extra) // self.size + 1).clamp_min(0) if self.extra else at // self.size
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
@@ -439,7 +442,7 @@ class Blocks(Mask):
             return None
         found = np.pad(self.values.cpu().numpy(), ((0, 0), (0, 1), (0, 1)))
         for starts in (rows, columns):
-            # the first of the mask's own blocks, and the one after the last
+            # The first of the mask's own blocks and the one after the last.
             edges = self.block(
                 torch.from_numpy(np.stack([starts, starts + size - 1], 1))
             ).numpy() + np.array([0, 1])
@@ -453,11 +456,13 @@ class Blocks(Mask):
         covered = (count - 1 if self.extra else count) * self.size + self.extra
         if keys > covered:
             raise SaccadeError(
-                f"the block mask covers {covered} positions, got {keys}; raise `length`"
+                f"the block mask covers {covered} positions, got {keys}; raise `length`",
+                code="mask-too-short",
             )
         if patterns not in (1, heads):
             raise SaccadeError(
-                f"the block mask draws blocks for {patterns} heads, got {heads}; build it with heads={heads}"
+                f"the block mask draws blocks for {patterns} heads, got {heads}; build it with heads={heads}",
+                code="mask-heads-differ",
             )
 
 
@@ -469,10 +474,10 @@ class TopBlocks(Mask):
         self.size, self.count = size, count
 
     def given(self, query: Tensor, key: Tensor) -> Mask:
-        """The mask of one call: B H Q K. An earlier block is always whole, so a cached step selects what the whole pass does."""
+        """The mask of one call (B H Q K). Earlier blocks are complete, so a cached step selects what a full pass does."""
         size, keys, queries = self.size, key.shape[2], query.shape[2]
         whole, block = keys // size, torch.arange(keys, device=key.device) // size
-        at = block[keys - queries :].unsqueeze(-1)  # the queries' own blocks
+        at = block[keys - queries :].unsqueeze(-1)
         allowed = (block == at).expand(*query.shape[:3], keys)
         if whole and self.count:
             means = key[:, :, : whole * size].unflatten(2, (whole, size)).mean(3)
@@ -498,11 +503,13 @@ class Matrix(Mask):
         values = as_tensor(allowed, "a mask")
         if values.dim() not in (2, 3, 4):
             raise SaccadeError(
-                f"a mask must be Q × K, H × Q × K or B × H × Q × K, got shape {tuple(values.shape)}"
+                f"a mask must be Q × K, H × Q × K or B × H × Q × K, got shape {tuple(values.shape)}",
+                code="mask-shape",
             )
         if values.is_floating_point() or values.is_complex():
             raise SaccadeError(
-                "a mask must be booleans or 0/1 integers (1 = may attend), got floating-point numbers"
+                "a mask must be booleans or 0/1 integers (1 = may attend), got floating-point numbers",
+                code="mask-not-boolean",
             )
         self.shape = (1,) * (4 - values.dim()) + tuple(values.shape)  # B H Q K
         self.values = values.bool().view(
@@ -520,7 +527,8 @@ class Matrix(Mask):
         if of not in (1, batch) or planes not in (1, heads):
             got = f"got batch {batch} and {heads} heads"
             raise SaccadeError(
-                f"the mask is for batch {of} and {planes} heads, {got}; give 1 for all"
+                f"the mask is for batch {of} and {planes} heads, {got}; give 1 for all",
+                code="mask-batch-differs",
             )
         # A square matrix over more positions than there are is read from its first position on.
         if (
@@ -528,7 +536,9 @@ class Matrix(Mask):
             and not rows == columns >= keys >= queries
         ):
             got = f"the mask is {rows} × {columns}, the scores are {queries} × {keys}"
-            raise SaccadeError(f"{got}; give one row per query, one column per key")
+            raise SaccadeError(
+                f"{got}; give one row per query, one column per key", code="mask-shape"
+            )
 
 
 class Pair(Mask):
@@ -563,11 +573,9 @@ class Both(Pair):
 
     def causal_and_keys(self) -> tuple[bool, Mask] | None:
         one, two = self.first.causal_and_keys(), self.second.causal_and_keys()
-        return (
-            None
-            if one is None or two is None or type(self) is not Both
-            else (one[0] or two[0], one[1] & two[1])
-        )
+        if one is None or two is None or type(self) is not Both:
+            return None
+        return (one[0] or two[0], one[1] & two[1])
 
     def needed(self, rows: Starts, columns: Starts, size: int) -> NDArray[np.bool_] | None:
         one, two = self.first.needed(rows, columns, size), self.second.needed(rows, columns, size)
@@ -602,7 +610,7 @@ class Not(Pair):
 
 
 def mask_hint(given: object) -> str:
-    """The way out where something else is given for a mask."""
+    """How to make a mask from what was given instead."""
     predicate = callable(given) and not isinstance(given, Tensor)
     return f"make one with saccade.masks, such as {'masks.where(function)' if predicate else 'masks.matrix(allowed) of 0/1 numbers'}"
 
@@ -610,7 +618,8 @@ def mask_hint(given: object) -> str:
 def check_mask(given: object) -> Mask:
     if not isinstance(given, Mask):
         raise SaccadeError(
-            f"a mask is combined with another mask, got {type(given).__name__}; {mask_hint(given)}"
+            f"a mask is combined with another mask, got {type(given).__name__}; {mask_hint(given)}",
+            code="not-a-mask",
         )
     return given
 
@@ -620,7 +629,9 @@ def integers(values: Tensor | Sequence[Any], dims: int, what: str) -> Tensor:
     tensor = as_tensor(values, what)
     if tensor.dim() != dims or tensor.is_floating_point() or tensor.dtype == torch.bool:
         got = f"got shape {tuple(tensor.shape)} of {tensor.dtype}"
-        raise SaccadeError(f"{what} must be whole numbers in {dims} dimension(s), {got}")
+        raise SaccadeError(
+            f"{what} must be whole numbers in {dims} dimension(s), {got}", code="not-whole-numbers"
+        )
     return tensor
 
 
@@ -629,10 +640,11 @@ def as_tensor(values: Any, what: str) -> Tensor:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise SaccadeError(
-            f"{what} must be a tensor, or lists of equal lengths, got {type(values).__name__}"
+            f"{what} must be a tensor, or lists of equal lengths, got {type(values).__name__}",
+            code="not-a-tensor",
         ) from None
 
 
-# the names by which people write them: masks.causal() & masks.padding(lengths)
+# Lowercase aliases for use as functions: masks.causal() & masks.padding(lengths).
 full, causal, window, padding, prefix, documents = Full, Causal, Window, Padding, Prefix, Documents
 blocks, top_blocks, matrix, where = Blocks, TopBlocks, Matrix, Where

@@ -1,4 +1,4 @@
-"""A mechanism says what is computed: four parts.
+"""A mechanism defines what is computed, by four parts.
 
 weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
 """
@@ -17,7 +17,7 @@ from .scores import ScaledDot, Score
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ready:
-    """Keys (B H' K A, encoded and projected) and values (B H' K E) that a mechanism has prepared, to be attended to many times."""
+    """Prepared keys (B H' K A, encoded and projected) and values (B H' K E), reusable for many queries."""
 
     key: Tensor
     value: Tensor
@@ -26,10 +26,11 @@ class Ready:
 class Mechanism(nn.Module):
     """Score × normalizer × mask × position; by default scaled dot-product attention with a softmax.
 
-    score: compares queries with keys (`saccade.scores`).
-    normalize: makes weights of a row of scores (`saccade.normalizers`).
-    mask: which queries may attend to which keys (`saccade.masks`); combined with the mask of each call.
-    position: what positions do to queries, keys, values or scores (`saccade.positions`).
+    Args:
+        score: Compares queries with keys (`saccade.scores`).
+        normalize: Turns a row of scores into weights (`saccade.normalizers`).
+        mask: Which queries may attend to which keys (`saccade.masks`). Combined with the mask of each call.
+        position: How positions change queries, keys, values or scores (`saccade.positions`).
 
     >>> import torch
     >>> from saccade import Mechanism, attend, masks, normalizers, positions
@@ -60,7 +61,8 @@ class Mechanism(nn.Module):
             if part is not None and not isinstance(part, kind):
                 name = kind.__name__
                 raise SaccadeError(
-                    f"expected a {name} object, got {part!r}; build one from saccade.core.{name.lower()}s"
+                    f"expected a {name} object, got {part!r}; build one from saccade.core.{name.lower()}s",
+                    code="wrong-kind-of-part",
                 )
         self.score = ScaledDot() if score is None else score
         self.normalize = Softmax() if normalize is None else normalize
@@ -68,7 +70,7 @@ class Mechanism(nn.Module):
         self.position = NoPosition() if position is None else position
         mismatch = self.normalize.mismatch(self.score, self.position)
         if mismatch is not None:
-            raise SaccadeError(mismatch)
+            raise SaccadeError(mismatch, code="parts-do-not-combine")
 
     @property
     def uses_positions(self) -> bool:
@@ -80,7 +82,14 @@ class Mechanism(nn.Module):
     def prepare(
         self, k: Tensor, v: Tensor, positions: Positions | None = None, heads: int | None = None
     ) -> Ready:
-        """k (B H' K D) encoded and projected, v (B H' K E) encoded, at 0, 1, 2 … by default; `heads`: those of the queries, where more."""
+        """Encodes and projects keys, and encodes values.
+
+        Args:
+            k: Keys, B H' K D.
+            v: Values, B H' K E.
+            positions: Positions of the keys, 0, 1, 2 … by default.
+            heads: Number of query heads, if it exceeds H'.
+        """
         score, position = self.score, self.position
         if heads is not None and k.shape[1] != heads and next(score.parameters(), None) is not None:
             k = k.repeat_interleave(heads // k.shape[1], 1)
@@ -90,10 +99,8 @@ class Mechanism(nn.Module):
                 if positions is None
                 else positions
             )
-            k, v = (
-                position.encode(k, positions.j, positions),
-                position.encode_values(v, positions.j, positions),
-            )
+            k = position.encode(k, positions.j, positions)
+            v = position.encode_values(v, positions.j, positions)
         return Ready(score.key(k), v)
 
     def extra_repr(self) -> str:

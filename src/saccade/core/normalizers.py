@@ -1,7 +1,12 @@
-"""Normalizers: from a row of scores to a row of weights. `allowed` is True where one may attend; None means everywhere.
+"""Normalizers turn a row of scores into a row of weights.
 
-All of them compute in float32 at least, give zero where one may not attend, and zeros with finite gradients in a row
-where one may attend nowhere.
+`allowed` is True where a query may attend; None means everywhere. Every normalizer computes in float32 or wider. Hidden positions get
+zero. A fully masked row gets zeros and finite gradients.
+
+>>> import torch
+>>> from saccade import normalizers
+>>> normalizers.Sparsemax()(torch.tensor([2.0, 1.5, -1.0]))
+tensor([0.7500, 0.2500, 0.0000])
 """
 
 from __future__ import annotations
@@ -24,10 +29,11 @@ table: Table[type[Normalizer]] = Table("normalizers", "normalizer", facts=("head
 
 
 class Normalizer(nn.Module):
-    """What all normalizers share: float32, hidden positions, empty rows. One of one's own overrides `rows`, and may have parameters."""
+    """Base class: handles float32, hidden positions and empty rows. A subclass overrides `rows` and may have parameters."""
 
     sums_to_one = True
-    samples = False  # in training its weights are drawn, and have no gradient of their own
+    # The weights are sampled in training, so they have no gradient.
+    samples = False
 
     def forward(self, scores: Tensor, allowed: Tensor | None = None) -> Tensor:
         wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
@@ -37,17 +43,17 @@ class Normalizer(nn.Module):
         return self.rows(wide, hidden).masked_fill(hidden, 0.0).to(scores.dtype)
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        """The weights; the caller sets those of hidden positions to 0, but they must be finite, also in a row that is all hidden."""
+        """The weights. The caller zeroes hidden positions; all weights must be finite, even in a fully masked row."""
         raise NotImplementedError
 
     def mismatch(self, score: Score, position: Position) -> str | None:
-        """Why this normalizer cannot be combined with a score and a position, or None when it can."""
+        """The reason why this normalizer does not fit a score and a position, or None."""
         wrong = "this score is known up to one factor per row, which the normalizer `sum` alone takes out; use normalize=sum"
         return wrong if score.needs_sum else None
 
 
 def count_visible(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    """How many keys each row may attend to, 1 for a row that may attend to none."""
+    """The number of visible keys per row, at least 1."""
     if hidden is None:
         return scores.new_full((), scores.shape[-1])
     return (
@@ -68,7 +74,7 @@ class Softmax(Normalizer):
 
 
 def softmax_rows(scores: Tensor, hidden: Tensor | None) -> Tensor:
-    # The lowest finite number, not −∞: exp gives the same zero, and a row all hidden has no NaN in its gradient.
+    # The lowest finite number instead of −∞: exp is zero too, and a fully masked row has no NaN gradient.
     seen = scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     return seen.softmax(-1)
 
@@ -116,11 +122,9 @@ class Sigmoid(Pointwise):
     """1 / (1 + exp(−s_j)); with `by_count` shifted by −log n."""
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        return (
-            (scores - count_visible(scores, hidden).log()).sigmoid()
-            if self.by_count
-            else scores.sigmoid()
-        )
+        if self.by_count:
+            return (scores - count_visible(scores, hidden).log()).sigmoid()
+        return scores.sigmoid()
 
 
 @table.add("sum", paper="Katharopoulos et al. 2020")
@@ -146,7 +150,7 @@ class Entmax(Normalizer):
     """
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
-        # The row's largest score is moved to 0, so that float32 keeps its digits; a hidden position is below any support.
+        # Shift the largest score to 0 to keep float32 precision. Hidden positions stay below every support.
         known, floor = scores.detach(), torch.finfo(scores.dtype).min
         shifted = scores - (known if hidden is None else known.masked_fill(hidden, floor)).amax(
             -1, keepdim=True
@@ -159,13 +163,13 @@ class Entmax(Normalizer):
 
 
 def sort_descending(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row without gradients, the largest score first, and 1, 2, 3 …"""
+    """The detached rows in descending order, and the ranks 1, 2, 3 …"""
     rank = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     return scores.detach().sort(-1, descending=True).values, rank
 
 
 def last_threshold(thresholds: Tensor, inside: Tensor) -> Tensor:
-    """The threshold of the last sorted score that is inside the support; the first in a row of NaN, which has no support."""
+    """The threshold at the end of the support. A row of NaN has no support and takes the first."""
     return thresholds.gather(-1, inside.sum(-1, keepdim=True).sub(1).clamp_min(0))
 
 
@@ -203,7 +207,7 @@ class Entmax15(Entmax):
 
 
 def gumbel_noise(like: Tensor) -> Tensor:
-    """Noise with which s_j + noise_j is the largest of a row with probability softmax(s)_j; drawn without reading a number on the way."""
+    """Gumbel noise: argmax_j(s_j + noise_j) samples from softmax(s). No device synchronization."""
     drawn = torch.empty_like(like, memory_format=torch.contiguous_format).exponential_()
     return -drawn.clamp_min_(torch.finfo(like.dtype).tiny).log_()
 
@@ -227,19 +231,23 @@ class Hard(Normalizer):
         discount: Annotated[float, Range(0.0, 1.0)] = 1.0,
         expected: bool = False,
     ) -> None:
-        """`reward` λ_r and `entropy` λ_e weigh the two terms of the estimator; `baseline` is the share of a batch's usual loss that
-        stays from one batch to the next (1: nothing is subtracted); with probability `soft` a row of a batch reads the expectation,
-        softmax(s), instead of a sample, so that gradients vary less: all rows at first, fewer over `warmup` updates; a loss one
-        output later counts for a choice by the factor `discount`. In use, `expected` reads softmax(s) instead of the one position, as
-        the authors' code does."""
+        """
+        Args:
+            reward: λ_r, the weight of the REINFORCE term.
+            baseline: decay of the moving average that is subtracted from the loss; 1 subtracts nothing.
+            entropy: λ_e, the weight of the entropy term.
+            soft: probability that a batch row reads softmax(s) instead of a sample, which lowers the variance.
+            warmup: updates over which the share of soft rows falls from 1 to `soft`.
+            discount: factor per later output by which a loss counts for a choice.
+            expected: read softmax(s) outside of training, as the authors' code does.
+        """
         super().__init__()
         self.reward, self.baseline, self.entropy = reward, baseline, entropy
         self.soft, self.warmup, self.discount, self.expected = soft, warmup, discount, expected
-        # a moving average of the loss per token, times …
+        # Moving average of the loss per token, not yet divided by `mean_weight` (bias correction).
         self.register_buffer("mean_loss", torch.zeros(()))
-        # … the weight of all batches so far: at first 0, then up to 1
         self.register_buffer("mean_weight", torch.zeros(()))
-        # of rows that read softly, at this update
+        # Share of soft rows at this update.
         self.register_buffer("share", torch.tensor(soft), persistent=False)
 
     def extra_repr(self) -> str:
@@ -247,13 +255,13 @@ class Hard(Normalizer):
         return f"{terms}, soft={self.soft}, warmup={self.warmup}, discount={self.discount}, expected={self.expected}"
 
     def before_update(self, number: int, generator: torch.Generator) -> None:
-        """The training loop says which update comes; who trains without it has the share of rows after the warm-up."""
+        """Sets the share of soft rows; the training loop calls it. Without a call, the share after the warm-up holds."""
         left = max(0.0, 1 - (number - 1) / self.warmup) if self.warmup else 0.0
         self.share.fill_(self.soft + (1 - self.soft) * left)
 
     @staticmethod
     def largest(scores: Tensor, hidden: Tensor | None) -> Tensor:
-        """Where the largest score is, 0 in a row that is all hidden."""
+        """The index of the largest visible score, 0 in a fully masked row."""
         return (scores if hidden is None else scores.masked_fill(hidden, float("-inf"))).argmax(-1)
 
     def rows(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
@@ -264,14 +272,12 @@ class Hard(Normalizer):
                 scores + gumbel_noise(scores) if self.training else scores, hidden
             ).unsqueeze(-1)
             weights = torch.zeros_like(scores).scatter_(-1, at, 1.0)
-        return (
-            self.leave(weights, scores, hidden, at)
-            if self.training and auxiliary_losses.is_collecting()
-            else weights
-        )
+        if self.training and auxiliary_losses.is_collecting():
+            return self.leave(weights, scores, hidden, at)
+        return weights
 
     def leave(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, at: Tensor) -> Tensor:
-        """The weights (B H Q K), softmax(s) in some rows; log p of the sampled positions and the entropies are left for the loss."""
+        """The weights (B H Q K), softmax(s) in soft rows. Registers log p of the samples and the entropies with the loss."""
         log_p = (
             scores if hidden is None else scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         ).log_softmax(-1)
@@ -283,7 +289,7 @@ class Hard(Normalizer):
         sampled = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
         if self.soft or self.warmup:
             draw = lambda: torch.rand(len(scores), device=scores.device) >= self.share
-            # one row is read in one way in the whole model
+            # A batch row is soft or sampled in the whole model.
             sampled = auxiliary_losses.draw_once(("soft", len(scores)), draw)
             chosen = chosen * sampled.view(-1, 1, 1)
             weights = torch.where(sampled.view(-1, 1, 1, 1), weights, p)
@@ -307,10 +313,8 @@ class Hard(Normalizer):
         )
         above = torch.where(counted, losses - usual, 0.0)
         sizes = [one.log_prob.shape for one in samples]
-        (rows, outputs), ends = (
-            losses.shape,
-            [one.first + size[1] for one, size in zip(samples, sizes, strict=True)],
-        )
+        (rows, outputs) = losses.shape
+        ends = [one.first + size[1] for one, size in zip(samples, sizes, strict=True)]
         if all(one.in_order for one in samples) and max(ends) == outputs and sizes[0][0] == rows:
             spans = [slice(one.first, end) for one, end in zip(samples, ends, strict=True)]
             at = torch.arange(outputs, device=losses.device)
@@ -318,10 +322,8 @@ class Hard(Normalizer):
                 above
                 @ (self.discount ** (at.unsqueeze(1) - at).clamp_min(0)).to(above.dtype).tril()
             )
-            gain, share = (
-                torch.cat([later[:, span] for span in spans], 1),
-                torch.cat([counted[:, span] for span in spans], 1),
-            )
+            gain = torch.cat([later[:, span] for span in spans], 1)
+            share = torch.cat([counted[:, span] for span in spans], 1)
         else:
             queries = sum(size.numel() for size in sizes) // rows
             gain, share = above.sum(1, keepdim=True), counted.sum(1, keepdim=True) / queries
@@ -337,7 +339,7 @@ class Hard(Normalizer):
 
     @torch.no_grad()
     def follow(self, losses: Tensor, counted: Tensor) -> None:
-        """Moves the baseline towards a batch's loss per token; a batch in which nothing was sampled moves nothing."""
+        """Updates the baseline with a batch's loss per token, unless nothing was sampled."""
         count = counted.sum()
         step = ((1 - self.baseline) * (count > 0)).to(self.mean_loss.dtype)
         mean = (torch.where(counted, losses, 0.0).sum() / count.clamp_min(1)).to(

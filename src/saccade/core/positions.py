@@ -1,7 +1,13 @@
-"""Positions: how the mechanism knows where queries and keys are. H heads, Q queries, K keys, D key width, E value width.
+"""Positions encode where queries and keys are. H heads, Q queries, K keys, D key width, E value width.
 
-A position may *encode* q and k before they are scored (rotary), add a *bias* to the scores (ALiBi, T5, Shaw), and add to the values
-(Shaw). A position that is only added to the input of a model is an embedding: see layers/embeddings.py.
+A position may *encode* q and k before scoring (rotary), add a *bias* to the scores (ALiBi, T5, Shaw), and add to the values (Shaw).
+Positions that are added to the input of a model are embeddings: see layers/token_inputs.py.
+
+>>> import torch
+>>> from saccade import Mechanism, attend, positions
+>>> q = k = v = torch.randn(1, 4, 6, 8)
+>>> attend(q, k, v, Mechanism(position=positions.Alibi(heads=4))).shape
+torch.Size([1, 4, 6, 8])
 """
 
 from __future__ import annotations
@@ -30,20 +36,30 @@ table: Table[type[Position]] = Table(
 
 @dataclass(frozen=True, eq=False)
 class Positions(Memo):
-    """Where queries and keys are. i: Q or B × Q; j: K or B × K; `relation`: B|1 × Q × K, what each pair is to each other (steps
-    along a parse tree), for positions that ask for it. One object serves a whole pass, so that angles are computed once."""
+    """Positions of queries and keys. One object serves a whole pass, so angles are computed once.
+
+    Args:
+        i: Query positions, Q or B Q.
+        j: Key positions, K or B K.
+        relation: B|1 Q K, the relation of each pair, such as steps along a parse tree.
+        in_line: Keys are at 0, 1, 2 …, the last query at the last key.
+
+    >>> from saccade.core import Positions
+    >>> Positions.line(queries=2, keys=4).i
+    tensor([2, 3])
+    """
 
     i: Tensor
     j: Tensor
     relation: Tensor | None = None
-    in_line: bool = False  # 0, 1, 2 … and the last query at the last key
+    in_line: bool = False
     kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def line(
         queries: int, keys: int, device: torch.device | str = "cpu", relation: Tensor | None = None
     ) -> Positions:
-        """0, 1, 2 … for the keys. The last query is at the last key: of more queries than keys, the first are at −1, −2 …"""
+        """Keys at 0, 1, 2 …, the last query at the last key. With Q > K, the first queries are at negative positions."""
         j = torch.arange(keys, device=device)
         i = j if queries == keys else torch.arange(keys - queries, keys, device=device)
         return Positions(i, j, relation, in_line=True)
@@ -52,12 +68,10 @@ class Positions(Memo):
     def same(
         at: Tensor | None, relation: Tensor | None, count: int, device: torch.device
     ) -> Positions:
-        """Of self-attention over `count` tokens: at 0, 1, 2 …, or at the given positions (N or B N)."""
-        return (
-            Positions.line(count, count, device, relation)
-            if at is None
-            else Positions(at, at, relation)
-        )
+        """Self-attention over `count` tokens at 0, 1, 2 …, or at the given positions (N or B N)."""
+        if at is None:
+            return Positions.line(count, count, device, relation)
+        return Positions(at, at, relation)
 
     @property
     def distance(self) -> Tensor:
@@ -65,29 +79,28 @@ class Positions(Memo):
         return self.j.unsqueeze(-2) - self.i.unsqueeze(-1)
 
     def rows(self, cut: slice) -> Positions:
-        """The same for some of the queries."""
+        """The positions of a range of queries."""
         relation = None if self.relation is None else self.relation[:, cut]
         return Positions(self.i[..., cut], self.j, relation)
 
 
 class Position(nn.Module):
-    """What all positions share. One of one's own overrides `encode`, `bias` or `values`: what it does is derived from that."""
+    """Base class of positions. Subclasses override `encode`, `bias` or `values`; capabilities are derived from that."""
 
-    first_layer_only = False  # in a stack, only the first block has it
-    absolute = False  # knows where a text begins, so that a part of one cannot be read without what came before
-    needs_relation = False  # asks for `Positions.relation`
-    bias_of_pairs = (
-        False  # its bias is one for all texts where their positions and relation are the same
-    )
-    shared = False  # all blocks of a stack have the same one, with the same parameters
-    heads: int | None = None  # the number of heads it is made for, where it has something per head
+    first_layer_only = False  # used by the first block of a stack alone
+    absolute = False  # depends on the start of a sequence, so a segment cannot be read alone
+    needs_relation = False  # requires `Positions.relation`
+    bias_of_pairs = False  # the bias depends on positions and relation alone, not on q
+    shared = False  # all blocks of a stack share one instance
+    heads: int | None = None  # the number of heads it is built for, if it matters
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # it would hold on some backends alone
+        # It would apply on some backends only.
         if "bias_at" in vars(cls) and "bias" not in vars(cls):
             raise SaccadeError(
-                f"{cls.__name__} defines `bias_at` without `bias`, which is the definition; override both"
+                f"{cls.__name__} defines `bias_at` without `bias`, which is the definition; override both",
+                code="override-missing",
             )
 
     @property
@@ -102,7 +115,7 @@ class Position(nn.Module):
 
     @property
     def biases_by_position(self) -> bool:
-        """Whether `bias_at` gives what `bias` does: both come from one class, and nothing replaced one of them alone."""
+        """Whether `bias_at` matches `bias`: one class defines both, and neither is replaced alone."""
         owners = [
             next(c for c in type(self).__mro__ if name in vars(c)) for name in ("bias", "bias_at")
         ]
@@ -113,27 +126,27 @@ class Position(nn.Module):
         return overrides(self, "values", Position)
 
     def encode(self, x: Tensor, at: Tensor, positions: Positions) -> Tensor:
-        """q or k (B H N D) with its positions `at` (N or B × N; `positions.i` or `positions.j`) worked into it."""
+        """Encodes q or k (B H N D) at positions `at` (N or B N; `positions.i` or `positions.j`)."""
         return x
 
     def encode_query(self, q: Tensor, at: Tensor, positions: Positions) -> Tensor:
-        """q alone, where it differs from k."""
+        """Encodes q, if it differs from k."""
         return self.encode(q, at, positions)
 
     def encode_values(self, v: Tensor, at: Tensor, positions: Positions) -> Tensor:
-        """v (B H K E) with its positions worked into it."""
+        """Encodes v (B H K E)."""
         return v
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor | None:
-        """What is added to the scores, broadcasting to B H Q K. `q` is as passed, before `encode`; `scale` is the score's."""
+        """The bias added to the scores, broadcastable to B H Q K. `q` is not yet encoded; `scale` is the score's."""
         return None
 
     def bias_at(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """The same for one head, query and key: where the bias depends on nothing else, kernels ask for it one by one."""
+        """The bias of head h, query i and key j, for kernels, if it depends on nothing else."""
         raise NotImplementedError
 
     def values(self, weights: Tensor, positions: Positions) -> Tensor | None:
-        """What is added to the output, B H Q E."""
+        """The term added to the output, B H Q E, or None."""
         return None
 
 
@@ -154,7 +167,8 @@ class Rotary(Position):
         half = x.shape[-1] // 2
         if x.shape[-1] % 2:
             raise SaccadeError(
-                f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads"
+                f"rotary positions rotate pairs and need an even head width, got {x.shape[-1]}; change dim or heads",
+                code="width-not-even",
             )
         which = "i" if at is positions.i else "j" if at is positions.j else None
         if which is None or overrides(self, "angles", Rotary):
@@ -178,7 +192,7 @@ class Rotary(Position):
     def angles(self, at: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of each position's angles: N half, or B 1 N half."""
         speed = self.base ** (-torch.arange(half, device=at.device, dtype=torch.float64) / half)
-        # float64: position 100,000 still gets the right angle
+        # float64 keeps the angle of position 100,000 exact.
         angle = at.unsqueeze(-1).to(torch.float64) * speed
         angle = angle if at.dim() == 1 else angle.unsqueeze(-3)
         return angle.cos().to(dtype), angle.sin().to(dtype)
@@ -199,7 +213,7 @@ class Added(Position):
             added = sinusoid(at, x.shape[-1], dtype=x.dtype)
         else:
             check_within(at, self.vectors.shape[0])
-            # unlike an index, it takes no position from the table's end
+            # Unlike indexing, it refuses negative positions.
             added = F.embedding(at, self.vectors)
         return x + (added if at.dim() == 1 else added.unsqueeze(-3)).to(x.dtype)
 
@@ -217,12 +231,12 @@ class Alibi(Position):
     def __init__(self, heads: int) -> None:
         super().__init__()
         if heads < 1:
-            raise SaccadeError(f"heads must be at least 1, got {heads}")
+            raise SaccadeError(f"heads must be at least 1, got {heads}", code="heads-out-of-range")
         self.heads = heads
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        # 16 bits count exactly to 2,048, or 256, alone
+        # 16-bit floats count exactly to 2,048 or 256 only.
         dtype = torch.promote_types(q.dtype, torch.float32)
         distance = positions.distance.abs().to(dtype)
         distance = distance if distance.dim() == 2 else distance.unsqueeze(1)
@@ -233,7 +247,7 @@ class Alibi(Position):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """A geometric row for a power of two; else that of the next lower power and every other one of the next higher (the paper's)."""
+    """Geometric slopes for a power of two; otherwise those of the power below and every other one of the power above."""
     if math.log2(heads).is_integer():
         return [2.0 ** (-8.0 * (h + 1) / heads) for h in range(heads)]
     lower = 2 ** math.floor(math.log2(heads))
@@ -262,14 +276,15 @@ class T5Buckets(Position):
         super().__init__()
         if buckets < 4 or max_distance <= buckets:
             raise SaccadeError(
-                f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}"
+                f"expected at least 4 buckets and max_distance > buckets, got {buckets} and {max_distance}",
+                code="buckets-out-of-range",
             )
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
         self.both_sides, self.shared = not causal if both_sides is None else both_sides, shared
         self.table = normal_parameter(buckets, heads, std=0.02)
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """Which bucket j − i falls into; with `both_sides` half of the buckets are for keys to the right."""
+        """The bucket of j − i. With `both_sides`, half of the buckets are for keys to the right."""
         buckets, base = self.buckets, torch.zeros_like(distance)
         if self.both_sides:
             buckets //= 2
@@ -301,7 +316,8 @@ class T5Buckets(Position):
 class Shaw(Position):
     """Learned vectors for distances clipped to ±`max_distance`: q·a^K_(j−i) added to the scores, a^V_(j−i) to the values."""
 
-    least = -1  # the least distance is this times `max_distance`
+    # Smallest distance as a multiple of `max_distance`.
+    least = -1
 
     def __init__(
         self,
@@ -312,12 +328,12 @@ class Shaw(Position):
     ) -> None:
         super().__init__()
         if max_distance < 1:
-            raise SaccadeError(f"max_distance must be at least 1, got {max_distance}")
+            raise SaccadeError(
+                f"max_distance must be at least 1, got {max_distance}", code="distance-out-of-range"
+            )
         self.max_distance = max_distance
-        distances, width = (
-            max_distance + 1 - self.least * max_distance,
-            dim if dim_values is None else dim_values,
-        )
+        distances = max_distance + 1 - self.least * max_distance
+        width = dim if dim_values is None else dim_values
         self.keys = nn.Parameter(torch.randn(distances, dim) / math.sqrt(dim))
         self.value_vectors = (
             nn.Parameter(torch.randn(distances, width) / math.sqrt(width)) if values else None
@@ -334,10 +350,12 @@ class Shaw(Position):
         if q.shape[-1] != self.keys.shape[1]:
             wanted, got = self.keys.shape[1], q.shape[-1]
             raise SaccadeError(
-                f"the position expects queries of width {wanted}, got {got}; build it with that dim"
+                f"the position expects queries of width {wanted}, got {got}; build it with that dim",
+                code="width-differs",
             )
-        q = q.float() if q.dtype is torch.float16 else q  # a score may be larger than 65,504
-        # B H Q R: one score per distance, not one vector per pair
+        # A score may exceed 65,504.
+        q = q.float() if q.dtype is torch.float16 else q
+        # B H Q R: one score per distance instead of one vector per pair.
         by_distance = scale * (q @ self.keys.to(q.dtype).transpose(0, 1))
         return by_distance.gather(-1, broadcast_index(self.index(positions), by_distance))
 
@@ -374,7 +392,8 @@ class SyntaxDistance(Shaw):
     def index(self, positions: Positions) -> Tensor:
         if positions.relation is None:
             raise SaccadeError(
-                "syntax positions need parse trees; pass `Positions.line(Q, K, relation=tree_distances(heads))`"
+                "syntax positions need parse trees; pass `Positions.line(Q, K, relation=tree_distances(heads))`",
+                code="relation-missing",
             )
         steps = positions.relation if self.signed else positions.relation.abs()
         return (
@@ -390,18 +409,20 @@ def broadcast_index(index: Tensor, like: Tensor) -> Tensor:
 
 
 def check_within(at: Tensor, size: int) -> None:
-    """A clear error for a position that a learned table does not have."""
+    """Checks that all positions are in a learned table."""
     if not at.numel() or at.is_meta or not can_sync():
         return
     first, last = int(at.min()), int(at.max())
     if last >= size:
         wrong = f"position {last} is beyond the learned table of {size}"
         raise SaccadeError(
-            f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions"
+            f"{wrong}; shorten the text, or train with a larger max_len or with sinusoidal positions",
+            code="position-out-of-range",
         )
     if first < 0:
         raise SaccadeError(
-            f"position {first} is before the learned table of {size} begins; pass Positions(i, j) from 0 on"
+            f"position {first} is before the learned table of {size} begins; pass Positions(i, j) from 0 on",
+            code="position-out-of-range",
         )
 
 
@@ -414,7 +435,8 @@ def sinusoid(
     """
     if dim % 2:
         raise SaccadeError(
-            f"sinusoidal positions are pairs of sine and cosine and need an even width, got {dim}; change dim"
+            f"sinusoidal positions are pairs of sine and cosine and need an even width, got {dim}; change dim",
+            code="width-not-even",
         )
     speed = base ** (-torch.arange(0, dim, 2, device=at.device, dtype=torch.float64) / dim)
     angle = at.unsqueeze(-1).to(torch.float64) * speed

@@ -1,4 +1,4 @@
-"""Attention over very long texts, some queries at a time: a dense mask or matrix of scores for all of them would not fit the memory."""
+"""Attention over very long sequences in chunks of queries, since all scores or a dense mask would not fit the memory."""
 
 import math
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from .masks import Causal, Full, Mask
 from .mechanism import Mechanism, Ready
 from .positions import Positions
 
-# numbers of all scores from which on they are computed in parts, and of a part
+# Numbers of scores above which a call is chunked, and numbers per chunk.
 MAX_UNCHUNKED_NUMBERS, CHUNK_NUMBERS = (2**26, 2**23)
 
 
 class Shifted(Mask):
-    """A mask for some of its queries, the last of which is `back` positions before the last key."""
+    """A mask for a range of queries, whose last one is `back` positions before the last key."""
 
     def __init__(self, inner: Mask, back: int) -> None:
         self.inner, self.back, self.compares_positions = inner, back, inner.compares_positions
@@ -25,7 +25,7 @@ class Shifted(Mask):
     def given(self, query: Tensor, key: Tensor) -> Mask:
         if not self.inner.computed:
             return self
-        # so that these queries are where they were
+        # Padding keeps the queries at their positions.
         pad = nn.functional.pad(query, (0, 0, 0, self.back))
         return Shifted(self.inner.given(pad, key), self.back)
 
@@ -34,7 +34,7 @@ class Shifted(Mask):
 
 
 def is_huge(call: Call) -> bool:
-    """Whether a call on a CPU, without gradients, would need more memory at once than its parts do."""
+    """Whether a call without gradients on a CPU needs chunks to save memory."""
     if (
         torch.is_grad_enabled()
         or not call.query.is_cpu
@@ -49,7 +49,7 @@ def is_huge(call: Call) -> bool:
 
 
 def numbers_per_score(call: Call) -> int:
-    """Numbers that a score takes while it is computed: one that is not a dot product may hold a whole vector."""
+    """Numbers per score during computation. Scores other than dot products may need a vector per pair."""
     return 1 if call.score.dot else call.key.shape[-1]
 
 
@@ -60,7 +60,7 @@ def attend_in_chunks(
     mechanism: Mechanism,
     positions: Positions | None,
 ) -> Tensor:
-    """The output of a call, some queries at a time; `call_of` makes the call of a part."""
+    """The output of a call, computed in chunks of queries. `call_of` builds the call of a chunk."""
     (batch, heads, queries, keys), mask = call.sizes, call.mask.mask
     plain = Mechanism(mechanism.score, mechanism.normalize, None, mechanism.position)
     step = max(1, CHUNK_NUMBERS // (batch * heads * keys * numbers_per_score(call)))

@@ -1,7 +1,7 @@
-"""Looking: `with record(model) as seen:` (core/recorder.py) keeps the q and k that pass each site and computes weights when they are asked for.
+"""Recording: `with record(model) as seen:` (core/recorder.py) stores q and k of each attention and computes weights on demand.
 
-Nothing is kept while no record is open: a site then has one `is None` to test. Sites hold their tape as an attribute, which
-`torch.compile` guards: opening a record compiles a second version once, closing it goes back to the first.
+No overhead when no recording is active: a site tests one attribute for None. `torch.compile` guards that attribute, so opening a record
+compiles a second version once; closing it returns to the first.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from .normalizers import Softmax
 from .positions import Positions
 from .query_chunks import Shifted
 
-CHUNK_NUMBERS = 1 << 24  # numbers computed at a time: 64 MB in float32
+# Numbers computed at a time: 64 MB in float32.
+CHUNK_NUMBERS = 1 << 24
 
 
 class Site(nn.Module):
-    """A layer that attends; all of its attention passes `look`, where a record can listen."""
+    """A layer with attention. All of it goes through `look`, which a record observes."""
 
     mechanism: Mechanism
-    cross = False  # reads another sequence than its own: an alignment
-    in_order = False  # query t of a pass is output t of the model, and no output before it depends on what it reads
+    cross = False  # cross-attention: keys come from another sequence
+    in_order = False  # query t is output t of the model, and earlier outputs do not depend on it
     tape: list[Look] | None = None
 
     def look(
@@ -43,8 +44,10 @@ class Site(nn.Module):
         first: int = 0,
         factor: Tensor | None = None,
     ) -> Tensor:
-        """`read` with this site's mechanism, noticed by an open record. `first`: how many queries of this pass came in earlier calls.
-        The weights are multiplied by `factor` (B H Q K), if there is one."""
+        """`read` with this site's mechanism, visible to an open record.
+
+        `first` is the number of queries of this pass in earlier calls. `factor` (B H Q K) multiplies the weights.
+        """
         mechanism = self.mechanism
         seen = None
         if self.tape is not None:
@@ -66,11 +69,12 @@ class Site(nn.Module):
         with auxiliary_losses.locate_samples(first, self.in_order):
             weights = normalize(scores, allowed)
         if seen is not None and sampled:
-            seen.kept = weights.detach()  # computed again, it would be another sample
+            # Recomputing would draw another sample.
+            seen.kept = weights.detach()
         output = eager.weighted_sum(call, weights if factor is None else weights * factor)
         if not (self.cross and auxiliary_losses.weights_requested()):
             return output
-        # a sample has no gradient, what it was sampled from has
+        # A sample has no gradient; its distribution has.
         soft = Softmax()(scores, allowed) if sampled else weights
         values = (soft if factor is None else soft * factor).mean(1)
         return auxiliary_losses.add_weights(
@@ -79,7 +83,13 @@ class Site(nn.Module):
 
 
 def sites(model: nn.Module) -> dict[str, Site]:
-    """The layers that attend, by their path in the model (`decoder.2.cross`); a layer by itself is called `attention`."""
+    """The attention layers of a model by path.
+
+    >>> from saccade import MultiHeadAttention
+    >>> from saccade.core import sites
+    >>> list(sites(MultiHeadAttention(8, heads=2)))
+    ['attention']
+    """
     return sites_of(paths_in(model))
 
 
@@ -94,7 +104,7 @@ def sites_of(paths: dict[nn.Module, str]) -> dict[str, Site]:
 def paths_in(
     module: nn.Module, path: str = "", found: dict[nn.Module, str] | None = None
 ) -> dict[nn.Module, str]:
-    """The paths of a module and of all inside it, each once: what `named_modules` gives, which takes twice as long."""
+    """The paths of a module and its submodules, each once. Twice as fast as `named_modules`."""
     found = {} if found is None else found
     found[module] = path
     for name, inner in module._modules.items():
@@ -106,16 +116,14 @@ def paths_in(
 
 
 def path_of(path: str) -> str:
-    """A path in the model without the `_orig_mod` that torch.compile puts into it."""
-    return (
-        path
-        if "_orig_mod" not in path
-        else ".".join(part for part in path.split(".") if part != "_orig_mod")
-    )
+    """A path without the `_orig_mod` that torch.compile inserts."""
+    if "_orig_mod" not in path:
+        return path
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 class Look:
-    """One call of a site: q and the prepared keys, from which any row's weights can be computed."""
+    """One call of a site: q and the prepared keys, from which weights are computed."""
 
     def __init__(
         self,
@@ -127,20 +135,15 @@ class Look:
         first: int,
         factor: Tensor | None = None,
     ) -> None:
-        self.mechanism, self.q, self.key, self.mask, self.positions, self.first = (
-            mechanism,
-            q,
-            key,
-            mask,
-            positions,
-            first,
-        )
+        self.mechanism, self.q, self.key, self.mask = mechanism, q, key, mask
+        self.positions, self.first = positions, first
         self.factor = None if factor is None else factor.detach()
-        self.kept: Tensor | None = None  # weights that were sampled, B H Q K
+        # Sampled weights, B H Q K.
+        self.kept: Tensor | None = None
 
     @property
     def numbers_per_score(self) -> int:
-        """A score that is not a dot product may hold a whole vector for each query and key."""
+        """Numbers per score during computation. Scores other than dot products may need a vector per pair."""
         return 1 if self.mechanism.score.dot else self.key.shape[-1]
 
     @property
@@ -152,7 +155,12 @@ class Look:
     def weights(
         self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Weights of the asked heads and rows (queries), all when not given: B × heads × rows × K. Holds what it returns and a chunk."""
+        """Weights, B × heads × rows × K. Memory: the result and one chunk.
+
+        Args:
+            rows: Indices of queries, all by default; negative indices count from the end.
+            heads: Indices of heads, all by default.
+        """
         batch, n_heads, queries, keys = self.sizes
         asked = indices(rows, queries, "row")
         chosen = (
@@ -166,9 +174,10 @@ class Look:
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def _rows(self, rows: list[int]) -> Tensor:
-        """All heads' weights of these rows: computed from the first of them to the last, and the rest left out."""
+        """Weights of these rows for all heads, computed over the range that contains them."""
         first, last = min(rows), max(rows)
-        if last - first + 1 > 4 * len(rows):  # far apart: one by one
+        # Sparse rows are computed one by one.
+        if last - first + 1 > 4 * len(rows):
             return torch.cat([self._rows([row]) for row in rows], 2)
         _, _, queries, keys = self.sizes
         cut = slice(first, last + 1)
@@ -193,13 +202,16 @@ class Look:
 
 
 def indices(asked: Sequence[int] | None, size: int, what: str) -> list[int]:
-    """The asked numbers, negative ones counted from the end."""
+    """The given indices, all by default; negative ones count from the end."""
     if asked is None:
         return list(range(size))
     numbers = [int(n) for n in ([asked] if isinstance(asked, int) else asked)]
     wrong = [n for n in numbers if not -size <= n < size]
     if wrong or not numbers:
-        raise SaccadeError(f"{what} must be in 0 … {size - 1}, got {wrong[0] if wrong else 'none'}")
+        raise SaccadeError(
+            f"{what} must be in 0 … {size - 1}, got {wrong[0] if wrong else 'none'}",
+            code="index-out-of-range",
+        )
     return [n % size for n in numbers]
 
 
@@ -220,7 +232,7 @@ class Looks:
 
     @property
     def passes(self) -> list[list[Look]]:
-        """The calls that belong together: a pass over a whole sequence, or the steps of a decoder one after another."""
+        """Calls grouped by forward pass: one call, or the consecutive steps of a decoder."""
         found: list[list[Look]] = []
         rows: list[int] = []
         for call in self.calls:
@@ -238,10 +250,18 @@ class Looks:
     def weights(
         self, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """B × heads × rows × K, steps of a decoder as rows, shorter rows ending in zeros; several passes are an axis in front."""
+        """Weights of all calls, B × heads × rows × K.
+
+        Decoder steps become rows, padded with zeros at the end. Several passes are stacked along a new first dimension.
+
+        Args:
+            rows: Indices of queries, all by default.
+            heads: Indices of heads, all by default.
+        """
         if not self.calls:
             raise SaccadeError(
-                f"'{self.name}' was not called while the record was open; run the model inside the `with`"
+                f"'{self.name}' was not called while the record was open; run the model inside the `with`",
+                code="site-not-called",
             )
         each = self.passes
         if (
@@ -255,7 +275,8 @@ class Looks:
         ):
             one = f"seen['{self.name}'].calls[0].weights()"
             raise SaccadeError(
-                f"'{self.name}' saw batches of different sizes; look at one call: {one}"
+                f"'{self.name}' saw batches of different sizes; look at one call: {one}",
+                code="batch-sizes-differ",
             )
         found = [pass_weights(one, rows, heads) for one in each]
         return found[0] if len(found) == 1 else torch.stack(found)
@@ -278,10 +299,12 @@ def pass_weights(
 
 
 class Seen(dict[str, Looks]):
-    """What a record saw: site name → looks. Names are the paths of the layers in the model, such as `decoder.2.cross`."""
+    """The result of a record: site name → calls. Names are module paths, such as `decoder.2.cross`."""
 
     def __missing__(self, name: str) -> Looks:
-        raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, self)}")
+        raise SaccadeError(
+            f"no attention named '{name}'{did_you_mean(name, self)}", code="unknown-site"
+        )
 
     def __repr__(self) -> str:
         some = list(self) if len(self) < 5 else [*list(self)[:2], "…", list(self)[-1]]
@@ -289,19 +312,22 @@ class Seen(dict[str, Looks]):
 
 
 def source_weights(seen: Seen) -> Tensor:
-    """The mean weights of all attention to the source, over sites, heads and passes: B T N."""
+    """Cross-attention weights averaged over sites, heads and passes: B T N."""
     found = [site.weights().mean(-3) for site in seen.values() if site.cross]
     if not found:
         raise SaccadeError(
-            "this model does not attend to the source, so it has no alignment; use a model with attention"
+            "this model does not attend to the source, so it has no alignment; use a model with attention",
+            code="no-attention-to-source",
         )
-    # a site that is called several times has an axis for its calls in front
+    # Sites with several passes have one more dimension in front.
     return torch.stack([one.mean(0) if one.dim() == 4 else one for one in found]).mean(0)
 
 
 def stretch_weights(weights: Tensor, rows: int, columns: int) -> Tensor:
-    """Weights (… Q K) between texts that a model shortened, between all their positions: the row of a pooled query is repeated, the weight
-    of a pooled key divided among the positions it was made from. As they are where nothing was shortened."""
+    """Weights (… Q K) of a model that pools its input, expanded to all positions.
+
+    The row of a pooled query is repeated. The weight of a pooled key is divided among its positions.
+    """
     if weights.shape[-2:] == (rows, columns):
         return weights
     row, column = (
@@ -312,7 +338,7 @@ def stretch_weights(weights: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def pooled_index(size: int, short: int) -> Tensor:
-    """For each of `size` positions, which of the `short` ones it went into; two neighbors were pooled each time."""
+    """The pooled index (below `short`) of each of `size` positions, with pooling by pairs."""
     stride = 1
     while -(-size // stride) > short:
         stride *= 2

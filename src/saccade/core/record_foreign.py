@@ -1,7 +1,7 @@
-"""Records of models that are not made of saccade's layers: whose call it was, to what pass it belongs, and the weights on demand.
+"""Records of models without saccade's layers. B batch, H heads, Q queries, K keys, D width of a head.
 
-Which layer called is read from the stack: the nearest `self` that belongs to the model. So no hook is needed (hooks switch off the fast
-path of `torch.nn`), and other models and threads are left alone. B batch, H heads, Q queries, K keys, D width of a head.
+The calling layer is read from the stack: the nearest `self` that belongs to the model. Hooks would disable the fast path of `torch.nn`.
+Other models and threads are not affected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from .backends.call import repeat_heads
 from .record import Look, Looks, Seen, path_of
 
-# how layers that read another sequence are called: T5, BART and Marian, BERT and GPT-2, nn.TransformerDecoderLayer
+# Names of cross-attention layers in T5, BART, Marian, BERT, GPT-2 and nn.TransformerDecoderLayer.
 CROSS = re.compile(r"cross|encoder_att|EncDec|multihead_attn|src_att", re.IGNORECASE)
 open_watches: list[Watch] = []
 LOCK = threading.RLock()
@@ -28,18 +28,22 @@ thread_calls = threading.local()  # .count: calls noticed in this thread
 
 @dataclass(eq=False)
 class ForeignLook(Look):
-    """One call: softmax(scale · q·k + added), from which any row's weights can be computed."""
+    """One call: softmax(scale · q·k + added)."""
 
     q: Tensor  # B H Q D
     k: InitVar[Tensor]  # B H' K D
-    # each B|1 H|1 Q|1 K: booleans (True is seen) or numbers that are added
+    # Each B|1 H|1 Q|1 K: booleans (True = may attend) or additive numbers.
     masks: Sequence[Tensor | None] = ()
-    visible: Callable[..., Tensor] | None = None  # b, h, i, j → whether query i may see key j
+    # (b, h, i, j) → whether query i may attend to key j.
+    visible: Callable[..., Tensor] | None = None
     scale: float | None = None
     softcap: float | None = None
-    sinks: Tensor | None = None  # one more score per head, which takes weight and has no value
-    cross: bool | None = None  # None where nobody knows
-    kept: Tensor | None = None  # weights that a model has made in a way of its own
+    # Attention sinks: one score per head that takes weight and has no value.
+    sinks: Tensor | None = None
+    # None if unknown.
+    cross: bool | None = None
+    # Weights that do not follow the formula above.
+    kept: Tensor | None = None
     first: int = 0
     numbers_per_score: int = 1
 
@@ -50,11 +54,11 @@ class ForeignLook(Look):
 
     @property
     def key(self) -> Tensor:  # type: ignore[override]
-        """The keys that were there; later steps with the same cache hold them too."""
+        """The keys of this call. Later steps with the same cache share the storage."""
         return self.shared[0][:, :, : self.keys]
 
     def follow(self, before: Look) -> None:
-        """Where a cache has only grown, all steps share the last one's keys."""
+        """Shares one tensor of keys among the steps of a growing cache."""
         if isinstance(before, ForeignLook) and torch.equal(
             self.key[:, :, : before.keys], before.key
         ):
@@ -67,10 +71,8 @@ class ForeignLook(Look):
             return self.kept.index_select(2, i)
         batch, heads, _, keys = self.sizes
         precise = torch.promote_types(self.q.dtype, torch.float32)
-        key, scale = (
-            repeat_heads(self.key, heads).to(precise),
-            self.q.shape[-1] ** -0.5 if self.scale is None else self.scale,
-        )
+        key = repeat_heads(self.key, heads).to(precise)
+        scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
         scores = self.q.index_select(2, i).to(precise) @ key.mT * scale
         if self.softcap is not None:
             scores = (scores / self.softcap).tanh() * self.softcap
@@ -96,23 +98,26 @@ class ForeignLook(Look):
 
 
 def own_copy(x: Tensor) -> Tensor:
-    """A tensor that keeps no others alive, as a view into a projection to q, k and v would."""
+    """A detached tensor that does not keep a larger storage alive."""
     x = x.detach()
     return x.clone() if x.untyped_storage().nbytes() > x.nbytes else x
 
 
 class Watch:
-    """One open record: which modules are the model's, and what they did."""
+    """One open record: the modules of the model and their calls."""
 
     def __init__(self, model: nn.Module, seen: Seen) -> None:
         self.names = {id(module): path_of(path) for path, module in model.named_modules()}
         self.seen = seen
-        self.lines: dict[str, list[Any]] = {}  # from where in its code a module has called
-        self.passes: dict[str, list[tuple[int, int]]] = {}  # rows and keys of each pass so far
-        self.first = 0  # how many queries came before those of the last call
+        # Call sites in the code of each module.
+        self.lines: dict[str, list[Any]] = {}
+        # Rows and keys of each pass so far.
+        self.passes: dict[str, list[tuple[int, int]]] = {}
+        # Number of queries before those of the last call.
+        self.first = 0
 
     def caller(self) -> tuple[str, Any] | None:
-        """The path of the module that calls, and where in its code; None when it is not one of this model."""
+        """The path of the calling module and its call site, or None for other models."""
         frame = sys._getframe(1)
         while frame is not None:
             module = (
@@ -120,29 +125,27 @@ class Watch:
             )
             if isinstance(module, nn.Module) and id(module) in self.names:
                 path = self.names[id(module)]
-                # its fast path calls in the name of a layer inside
+                # Its fast path stands for the attention layer inside.
                 if isinstance(module, nn.TransformerEncoderLayer):
                     return f"{path}.self_attn".lstrip("."), None
-                # one attention, on several paths
+                # torch.nn calls one attention from several lines.
                 of_torch = frame.f_globals.get("__name__", "").startswith("torch.nn.")
                 return path or "attention", None if of_torch else (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
     def add(self, path: str, line: Any, look: Look) -> None:
-        """Files a call under its module; those of other lines of the same module are `path#2`, `path#3` …"""
+        """Adds a call to its module. Further call sites of a module are `path#2`, `path#3` …"""
         lines = self.lines.setdefault(path, [])
         lines += [] if line in lines else [line]
         number = lines.index(line) + 1
         name = path if number == 1 else f"{path}#{number}"
         named = bool(CROSS.search(".".join(path.split(".")[-2:])))
-        looks, passes = (
-            self.seen.setdefault(name, Looks(name, named, [])),
-            self.passes.setdefault(name, []),
-        )
+        looks = self.seen.setdefault(name, Looks(name, named, []))
+        passes = self.passes.setdefault(name, [])
         queries, keys = look.sizes[2:]
         known = True if named else getattr(look, "cross", None)
-        # keys that have grown by the queries: the next step with a cache
+        # Keys that grew by the queries are the next step with a cache.
         at = (
             None
             if known
@@ -151,7 +154,7 @@ class Watch:
         if at is None:
             reads_other = queries != keys if known is None else known
             looks.cross |= reads_other
-            # a decoder's layer is as far as the self-attention before it
+            # Cross-attention is at the step of the self-attention before it.
             look.first = self.first if reads_other else 0
             passes.append((queries, keys))
         else:
@@ -166,13 +169,13 @@ class Watch:
 
 
 def recorded_calls() -> int:
-    """How many calls have been noticed in this thread."""
+    """The number of calls recorded in this thread."""
     return getattr(thread_calls, "count", 0)
 
 
 @torch.no_grad()
 def record_call(make: Callable[[], Look | None]) -> None:
-    """Files a call with every open record to whose model the calling module belongs."""
+    """Adds a call to every open record whose model made it."""
     for watch in list(open_watches):
         found = watch.caller()
         look = None if found is None else make()

@@ -1,5 +1,7 @@
-"""`record`: opening and closing a record. It is opened for single calls of single layers too, so little is done here: no generator, one walk
-through the model, and nobody listens to a model all of whose attention passes saccade's sites."""
+"""Opening and closing records. Kept cheap, since records are opened for single calls too.
+
+There is one walk through the model and no generator. Foreign functions are intercepted only if the model has attention outside of sites.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from torch import nn
 from ..errors import SaccadeError
 from .record import Look, Looks, Seen, Site, paths_in, sites_of
 
-# What else listens to a model while a record of it is open, and adds to what is seen: core/intercepts.py, huggingface.py
+# Interceptors of foreign attention: core/intercepts.py, interop/huggingface.py.
 listeners: list[Callable[[nn.Module, Seen, Sequence[nn.Module]], AbstractContextManager[None]]] = []
 NOTHING_SEEN = (
     "no attention was seen: inside the `with`, the model called none of saccade.attend, F.scaled_dot_product_attention, "
@@ -25,14 +27,14 @@ NOTHING_SEEN = (
 
 @cache
 def is_own(kind: type[nn.Module]) -> bool:
-    """Whether all attention of a module of this class by itself passes a Site."""
+    """Whether all attention of a module class goes through a Site."""
     other = issubclass(kind, nn.MultiheadAttention | nn.TransformerEncoderLayer)
     homes = ("saccade.", "torch.nn.modules.", "torch._dynamo")
     return issubclass(kind, Site) or (kind.__module__.startswith(homes) and not other)
 
 
 class Record:
-    """A record of a model, open from `__enter__` to `__exit__`."""
+    """Context manager: records a model between `__enter__` and `__exit__`."""
 
     listening: ExitStack | None = None
 
@@ -41,15 +43,19 @@ class Record:
 
     def __enter__(self) -> Seen:
         if not isinstance(self.model, nn.Module):
-            raise SaccadeError(f"expected a model or a layer, got {type(self.model).__name__}")
+            raise SaccadeError(
+                f"expected a model or a layer, got {type(self.model).__name__}", code="not-a-module"
+            )
         modules = paths_in(self.model)
         found, seen = sites_of(modules), Seen()
         if [site for site in found.values() if site.tape is not None]:
-            raise SaccadeError("a record of this model is already open; close it first")
+            raise SaccadeError(
+                "a record of this model is already open; close it first", code="record-already-open"
+            )
         self.found, self.seen = found, seen
         for name, site in found.items():
-            tape: list[Look] = []  # not `list[Look]()`, which takes longer than all else here
-            # a module would first look for it among its parameters
+            # `list[Look]()` and `site.tape =` would take longer than everything else here.
+            tape: list[Look] = []
             object.__setattr__(site, "tape", tape)
             seen[name] = Looks(name, site.cross, tape)
         if not all(map(is_own, set(map(type, modules)))):
@@ -72,20 +78,36 @@ class Record:
         trace: TracebackType | None,
     ) -> None:
         found, seen, listening = self.found, self.seen, self.listening
-        del self.found, self.seen  # what was seen lives as long as whoever reads it
+        del self.found, self.seen
         self.listening = None
         try:
             if listening is not None:
                 listening.__exit__(kind, error, trace)
         finally:
             for site in found.values():
-                # not `= None`, which would be a third version to torch.compile
+                # `= None` would make torch.compile build a third version.
                 object.__delattr__(site, "tape")
         if kind is None and not seen and not self.quiet:
             warnings.warn(NOTHING_SEEN, stacklevel=2)
 
 
 def record(model: nn.Module, quiet: bool = False) -> Record:
-    """Within the `with`, every attention of the model keeps q and k, also in layers that are not saccade's; it can be read afterwards.
-    A record that saw nothing warns, unless it is `quiet`."""
+    """Records every attention of a model inside the `with`, in layers of other libraries too.
+
+    Args:
+        model: A model or a layer.
+        quiet: Do not warn if no attention was seen.
+
+    Returns:
+        A context manager that gives a mapping from module paths to recorded calls. Read their weights at any time.
+
+    >>> import torch
+    >>> from saccade import MultiHeadAttention
+    >>> from saccade.core import record
+    >>> layer = MultiHeadAttention(8, heads=2)
+    >>> with record(layer) as seen:
+    ...     output = layer(torch.randn(1, 5, 8))
+    >>> seen["attention"].weights().shape
+    torch.Size([1, 2, 5, 5])
+    """
     return Record(model, quiet)

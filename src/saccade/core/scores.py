@@ -1,8 +1,14 @@
-"""Scores: how well a query and a key fit. B batch, H heads, Q queries, K keys, D key width, A hidden width.
+"""Scores compare queries with keys. B batch, H heads, Q queries, K keys, D key width, A hidden width.
 
-Every score is three steps, so that keys can be prepared once per sentence and fused kernels can take over the dot products:
+A score has three steps. Keys are prepared once per sentence, and fused kernels replace the dot products:
 
     scores[i, j] = compare( query(q_i), key(k_j) )
+
+>>> import torch
+>>> from saccade import scores
+>>> scores.ScaledDot()(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 3, 4))
+tensor([[[[2., 2., 2.],
+          [2., 2., 2.]]]])
 """
 
 from __future__ import annotations
@@ -22,29 +28,28 @@ table: Table[type[Score]] = Table("scores", "score", facts=("dim_q", "dim_k", "h
 
 
 class Score(nn.Module):
-    """What all scores share: the three steps. A score of one's own overrides any of them, and `scale`."""
+    """Base class of scores. Subclasses override `query`, `key`, `compare` or `scale`."""
 
-    kernel = False  # never negative, so that dividing by the sum of the row gives weights
+    kernel = False  # never negative, so dividing by the row's sum gives weights
     unequal_widths = False  # queries and keys may differ in width
-    needs_sum = (
-        False  # known up to one factor per row, which the normalizer `sum` alone takes out again
-    )
+    needs_sum = False  # known up to a factor per row, which only the normalizer `sum` cancels
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # nothing would call it: keys are prepared before queries are known
+        # It would never be called: keys are prepared before queries are known.
         if "forward" in vars(cls):
             raise SaccadeError(
-                f"{cls.__name__} defines `forward`; a score is `query`, `key` and `compare`: override these"
+                f"{cls.__name__} defines `forward`; a score is `query`, `key` and `compare`: override these",
+                code="override-forbidden",
             )
 
     @property
     def dot(self) -> bool:
-        """Whether compare is scale · (query · key), which fused kernels compute: true unless `compare` was overridden."""
+        """Whether compare is scale · (query · key), as fused kernels compute it: `compare` is not overridden."""
         return not overrides(self, "compare", Score) and type(self.scale(1)) is float
 
     def scale(self, width: int) -> float:
-        """The factor on the dot product; `width` is that of the projected queries."""
+        """The factor on the dot product. `width` is the width of projected queries."""
         return 1.0
 
     def query(self, q: Tensor) -> Tensor:
@@ -54,11 +59,11 @@ class Score(nn.Module):
         return k
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """What a kernel multiplies, now that all keys of a call are there: φ(q) and φ(k) where `query` and `key` gave something else."""
+        """φ(q) and φ(k) of a kernel score, computed when all keys of a call are known."""
         return query, key
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        """B H Q A, B H K A → B H Q K, in float32 where they would be float16: a score may be larger than 65,504."""
+        """B H Q A, B H K A → B H Q K. float16 is computed in float32, since a score may exceed 65,504."""
         if not overflows(query):
             return (query * self.scale(query.shape[-1])) @ key.transpose(-2, -1)
         with torch.autocast(query.device.type, enabled=False):
@@ -69,7 +74,7 @@ class Score(nn.Module):
 
 
 def overflows(x: Tensor) -> bool:
-    """Whether products of x would be float16, of its own type or by autocast."""
+    """Whether products of x are float16, by its type or by autocast."""
     device = x.device.type
     if x.is_meta or not torch.is_autocast_enabled(device):
         return x.dtype is torch.float16
@@ -77,20 +82,22 @@ def overflows(x: Tensor) -> bool:
 
 
 def per_head(x: Tensor, weight: Tensor) -> Tensor:
-    """x (B H N D) times one matrix per head (H D A): B H N A. For one head it is one large product instead of B small ones."""
+    """x (B H N D) times one matrix per head (H D A): B H N A. A single head uses one large product."""
     check_heads(len(weight), x)
     if weight.shape[1] != x.shape[-1]:
         raise SaccadeError(
-            f"the score expects vectors of width {weight.shape[1]}, got {x.shape[-1]}; build it with that width"
+            f"the score expects vectors of width {weight.shape[1]}, got {x.shape[-1]}; build it with that width",
+            code="width-differs",
         )
     return x @ weight[0] if len(weight) == 1 else torch.einsum("bhnd,hda->bhna", x, weight)
 
 
 def check_heads(heads: int, x: Tensor) -> None:
-    """Raises when a score has parameters for another number of heads; one set of parameters serves any number."""
+    """Checks the number of heads. One set of parameters serves any number."""
     if heads not in (1, x.shape[1]):
         raise SaccadeError(
-            f"the score expects {heads} heads, got {x.shape[1]}; build it with heads={x.shape[1]}"
+            f"the score expects {heads} heads, got {x.shape[1]}; build it with heads={x.shape[1]}",
+            code="heads-differ",
         )
 
 
@@ -143,7 +150,7 @@ class ReducedRank(Score):
     def __init__(self, dim_q: int, dim_k: int, rank: Width = 32, heads: int = 1) -> None:
         super().__init__()
         if rank < 1:
-            raise SaccadeError(f"rank must be at least 1, got {rank}")
+            raise SaccadeError(f"rank must be at least 1, got {rank}", code="rank-out-of-range")
         self.u = nn.Parameter(torch.empty(heads, dim_q, rank))
         self.v = nn.Parameter(torch.empty(heads, dim_k, rank))
         for parameter, width in ((self.u, dim_q), (self.v, dim_k)):
@@ -177,7 +184,10 @@ class Additive(Score):
         super().__init__()
         hidden = dim_q if hidden is None else hidden
         if min(hidden, heads) < 1:
-            raise SaccadeError(f"hidden and heads must be at least 1, got {hidden} and {heads}")
+            raise SaccadeError(
+                f"hidden and heads must be at least 1, got {hidden} and {heads}",
+                code="size-out-of-range",
+            )
         self.w_q = nn.Parameter(torch.empty(heads, dim_q, hidden))
         self.w_k = nn.Parameter(torch.empty(heads, dim_k, hidden))
         self.v = nn.Parameter(torch.empty(heads, hidden))
@@ -212,7 +222,9 @@ class Cosine(Score):
     ) -> None:
         super().__init__()
         if sharpness <= 0:
-            raise SaccadeError(f"sharpness must be above 0, got {sharpness}")
+            raise SaccadeError(
+                f"sharpness must be above 0, got {sharpness}", code="sharpness-out-of-range"
+            )
         self.log_sharpness = nn.Parameter(torch.full((heads, 1, 1), math.log(sharpness)))
 
     def query(self, q: Tensor) -> Tensor:
@@ -224,7 +236,7 @@ class Cosine(Score):
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Vectors of length 1, or of zeros; float16 has no number as small as what keeps these from a division by 0."""
+    """Normalizes vectors to length 1; zeros stay zeros. float16 is too narrow for the ε."""
     return F.normalize(x.float() if x.dtype is torch.float16 else x, dim=-1).to(x.dtype)
 
 
@@ -261,7 +273,7 @@ class Favor(Score):
 
     @torch.no_grad()
     def draw(self, generator: torch.Generator | None = None) -> None:
-        """New ω, each from N(0, I): directions from random rotations, lengths as those of normal vectors."""
+        """Draws ω from N(0, I): directions from random rotations, lengths from normal vectors."""
         features, width = self.omega.shape
         size = (-(-features // width), width, width)
         normal, other = (
@@ -269,12 +281,12 @@ class Favor(Score):
             for _ in range(2)
         )
         rotation, upper = torch.linalg.qr(normal)
-        # QR alone prefers some directions
+        # QR alone is not uniform over rotations.
         rotation = rotation * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
         self.omega.copy_((rotation * other.norm(dim=-1, keepdim=True)).flatten(0, 1)[:features])
 
     def before_update(self, number: int, generator: torch.Generator) -> None:
-        """Called before each update of a training, which counts them from 1."""
+        """Redraws ω every `redraw` updates. `number` counts from 1."""
         if self.redraw and number > 1 and (number - 1) % self.redraw == 0:
             self.draw(generator)
 
@@ -283,10 +295,11 @@ class Favor(Score):
         if x.shape[-1] != self.omega.shape[1]:
             wanted = self.omega.shape[1]
             raise SaccadeError(
-                f"the score expects vectors of width {wanted}, got {x.shape[-1]}; build it with that width"
+                f"the score expects vectors of width {wanted}, got {x.shape[-1]}; build it with that width",
+                code="width-differs",
             )
         wide = torch.promote_types(x.dtype, torch.float32)
-        # exp makes a relative error of a rounded logarithm
+        # exp turns the rounding error of a logarithm into a relative error.
         with torch.autocast(x.device.type, enabled=False):
             scaled = x.to(wide) * x.shape[-1] ** -0.25
             return scaled @ self.omega.to(wide).T - scaled.square().sum(-1, keepdim=True) / 2
@@ -298,7 +311,8 @@ class Favor(Score):
         return self.logarithms(k)
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        query = query - query.amax(-1, keepdim=True).detach()  # one factor for all scores of a row
-        key = key - key.amax((-2, -1), keepdim=True).detach()  # one for all keys
-        # a row whose keys are all far below the largest has weights nevertheless
+        # One factor per row, and one for all keys: `sum` cancels both.
+        query = query - query.amax(-1, keepdim=True).detach()
+        key = key - key.amax((-2, -1), keepdim=True).detach()
+        # The minimum gives weights to rows whose keys are all far below the largest.
         return query.exp(), key.exp().clamp_min(1e-30)

@@ -1,4 +1,4 @@
-"""What must be known while a pass is compiled, or captured as a CUDA graph."""
+"""Checks for passes that are compiled or captured as a CUDA graph."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 
 
 def can_sync() -> bool:
-    """Whether a number on the device may be read now: not while a pass is compiled, or captured as a CUDA graph."""
+    """Whether device values may be read now, which compilation and graph capture forbid."""
     return not (
         torch.compiler.is_compiling()
         or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
@@ -14,8 +14,10 @@ def can_sync() -> bool:
 
 
 def is_on_device(mask: Any, device: torch.device) -> bool:
-    """Whether a pass is compiled and all tensors of one of saccade's own masks are on a device already. Of another mask this is not known,
-    and elsewhere the answer is no: a copy is cheap there, while torch 2.11 cannot compile one."""
+    """Whether a compiled pass can use a built-in mask without copying it to the device.
+
+    torch 2.11 cannot compile the copy. Outside of compilation, and for other masks, the answer is False: they are copied.
+    """
     if not torch.compiler.is_compiling() or not type(mask).__module__.startswith(__package__):
         return False
     if hasattr(mask, "first"):

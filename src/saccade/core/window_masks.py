@@ -1,4 +1,4 @@
-"""The mask of windows over a grid. b numbers images, and within each its windows, row by row; i and j are positions of one window."""
+"""Masks of windows over a grid. b counts the windows of all images row by row; i and j are positions in a window."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ class ShiftedWindows(Mask):
         shift: tuple[int, int],
         device: torch.device | str = "cpu",
     ) -> None:
-        """Each as rows and columns; windows divide the grid."""
+        """`grid`, `window` and `shift` are (rows, columns). Windows divide the grid."""
         if any(
             count % size or not 0 <= by < size
             for count, size, by in zip(grid, window, shift, strict=True)
         ):
             rule = "windows must divide the grid, and shifts be smaller than a window"
             raise SaccadeError(
-                f"{rule}, got windows of {window} shifted by {shift} over {grid}; pad the grid first"
+                f"{rule}, got windows of {window} shifted by {shift} over {grid}; pad the grid first",
+                code="windows-do-not-fit",
             )
 
         def parts(count: int, size: int, by: int) -> Tensor:
-            """Of one side: 0 before the last window, 1 in it, 2 where it holds what was rolled there from the other end."""
+            """One side: 0 before the last window, 1 in it, 2 for positions rolled in from the other end."""
             at = torch.arange(count, device=device)
             return (at >= count - size).long() + (at >= count - by).long()
 
@@ -43,7 +44,7 @@ class ShiftedWindows(Mask):
             .unflatten(1, (-1, window[1]))
             .unflatten(0, (-1, window[0]))
         )
-        # of each window, the part of the grid that each position is in
+        # The region of each position, per window.
         self.values = regions.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -55,5 +56,6 @@ class ShiftedWindows(Mask):
         if batch % count or keys != positions:
             got = f"got a batch of {batch} with {keys} keys"
             raise SaccadeError(
-                f"the mask is for {count} windows of {positions} positions per image, {got}; divide the grid into windows first"
+                f"the mask is for {count} windows of {positions} positions per image, {got}; divide the grid into windows first",
+                code="windows-do-not-fit",
             )

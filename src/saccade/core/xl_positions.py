@@ -27,7 +27,8 @@ class TransformerXL(Position):
         return q + self.u.to(q.dtype)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
-        q = q.float() if q.dtype is torch.float16 else q  # a score may be larger than 65,504
+        # A score may exceed 65,504.
+        q = q.float() if q.dtype is torch.float16 else q
         # B H Q R/2
         a, b = (
             (scale * (q + self.v.to(q.dtype)) @ self.weight.to(q.dtype))
@@ -39,7 +40,7 @@ class TransformerXL(Position):
         return turned @ self.waves("j", positions, q.dtype).transpose(-2, -1)
 
     def waves(self, which: str, positions: Positions, dtype: torch.dtype) -> Tensor:
-        """r of the queries' or the keys' positions: N R, or B 1 N R."""
+        """r at the positions of queries or keys: N R, or B 1 N R."""
         at: Tensor = getattr(positions, which)
         found = positions.once(
             ("xl", which, self.width, dtype), lambda: sinusoid(at, self.width, dtype=dtype)

@@ -1,6 +1,7 @@
 """Tables: rows of CSV, TSV and JSONL by the names or numbers of their columns, as in `my.csv#review,sentiment`."""
 
 import csv
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -255,3 +256,22 @@ def _take(lines: Rows[str], again: list[Any], taken: list[Any]) -> str | None:
         return None
     taken.append(found)
     return (found[1] if isinstance(found[1], str) else "") + "\n"
+
+
+def whole_rows(where: str, count: int) -> list[dict[str, Any]]:
+    """All columns of each of `count` rows of a table; empty for what is no such table. Columns without a name are numbered."""
+    name, _ = split_name(where)
+    path = Path(str(name)).expanduser()
+    suffix = bare_suffix(path)
+    if suffix not in SUFFIXES or not path.is_file():
+        return []
+    if suffix == ".jsonl":
+        found = [json.loads(str(line)) for _, line in full_lines(path)]
+        return found if len(found) == count else []
+    read = csv_rows(path, sniff(path)) if suffix == ".csv" else tsv_rows(path)
+    rows = [row if isinstance(row, list) else [] for _, row in read]
+    if len(rows) - count not in (0, 1):
+        return []
+    width = max(map(len, rows), default=0)
+    names = rows[0] if len(rows) > count else [f"column {n + 1}" for n in range(width)]
+    return [dict(zip(names, row, strict=False)) for row in rows[len(rows) - count :]]

@@ -1,4 +1,4 @@
-"""Parts of a Transformer's block as functions of rows of vectors, without modules between them. R rows."""
+"""Parts of a Transformer block as plain functions of rows of vectors. R rows."""
 
 from __future__ import annotations
 
@@ -17,21 +17,18 @@ from .fast_support import LINEAR, is_unmodified
 from .weight_layouts import Product, WeightCopies, of_weights, product
 
 Join = Callable[[Tensor, Tensor], Tensor]
-MAX_NORM_WIDTH = 8192  # numbers of a vector that one program normalizes
+# Width of a vector that one program normalizes.
+MAX_NORM_WIDTH = 8192
 
 
 def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """A norm as one call; another part is called as it is."""
+    """A norm as one function call. Other parts are called as modules."""
     if type(norm) is nn.Identity:
         return None
     if is_unmodified(norm, LayerNorm):
         assert isinstance(norm, LayerNorm)
-        shape, weight, bias, eps = (
-            norm.weight.shape,
-            norm.weight.detach(),
-            norm.bias.detach(),
-            norm.eps,
-        )
+        shape, weight, bias = norm.weight.shape, norm.weight.detach(), norm.bias.detach()
+        eps = norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     if is_unmodified(norm, RMSNorm):
         assert isinstance(norm, RMSNorm)
@@ -41,12 +38,12 @@ def norm_of(norm: nn.Module) -> Callable[[Tensor], Tensor] | None:
 
 
 def by_position(part: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A part that is called with rows as positions of a batch: R dim → R …"""
+    """A part that takes rows as positions of a batch: R dim → R …"""
     return lambda x: part(x.unsqueeze(1)).squeeze(1)
 
 
 def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Join]:
-    """What a residual does before its part (None: nothing), and how it joins what comes out."""
+    """A residual as two functions: before its part (or None) and joining its output."""
     norm = norm_of(around.norm)
     if isinstance(around, PreNorm):
         return norm, torch.add
@@ -63,7 +60,7 @@ def residual_of(around: Residual) -> tuple[Callable[[Tensor], Tensor] | None, Jo
 
 
 def fused_join_of(around: Residual) -> Join | None:
-    """Sum and norm in one kernel, where a norm follows the sum at once."""
+    """Sum and norm in one kernel, if the norm directly follows the sum."""
     norm = around.norm
     if not isinstance(around, PostNorm) or not is_unmodified(norm, LayerNorm):
         return None
@@ -81,7 +78,7 @@ def fused_join_of(around: Residual) -> Join | None:
 
 
 def feedforward_of(part: nn.Module, layout: str, copies: WeightCopies) -> Product:
-    """A feed-forward part as two products where it is an MLP; any other is called as it is."""
+    """An MLP as two products. Other feed-forward parts are called as modules."""
     if not is_unmodified(part, MLP) or not (
         is_unmodified(part.inner, *LINEAR) and is_unmodified(part.outer, *LINEAR)
     ):
@@ -95,7 +92,7 @@ def feedforward_of(part: nn.Module, layout: str, copies: WeightCopies) -> Produc
 
 
 def head_of(head: nn.Module, layout: str, copies: WeightCopies) -> Product:
-    """From the last vectors to logits."""
+    """The head as a function from vectors to logits."""
     if is_unmodified(head, Int8Head) or not is_unmodified(head, LinearHead):
         return by_position(head)
     assert isinstance(head, LinearHead)

@@ -1,4 +1,4 @@
-"""The one decoding loop, and models made of models: several as one, and one that slides over a long text. B rows, M models."""
+"""The decoding loop, ensembles and sliding windows. B rows, M models."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from .session import FastSession, PlainSession, Session
 def steps(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
 ) -> Iterator[dict[int, int]]:
-    """Decodes step by step; yields `search.latest` after each. Finished sentences leave the batch."""
+    """Decodes step by step and yields `search.latest` after each step. Finished sentences leave the batch."""
     session = begin(model, source, lengths, search, max(limits, default=0))
     rows = search.begin(limits, source.device)
     padding = (
@@ -40,7 +40,7 @@ def steps(
                 logits = session.step(search.tokens)
             search.look(source_weights(seen).squeeze(1).masked_fill(padding, 1.0))
         logits = logits.float()
-        # kept from step to step: pages of new memory cost more than the sum itself
+        # Reused, since allocating memory costs more than the sum.
         if log_probs.shape != logits.shape:
             log_probs = torch.empty_like(logits)
         rows = search.advance(torch.log_softmax(logits, -1, out=log_probs))
@@ -50,7 +50,7 @@ def steps(
 def begin(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, longest: int
 ) -> Session:
-    """The decoding of a batch of sources by the fast decoder, or by the model's own steps where it cannot (`why_plain`)."""
+    """Starts decoding a batch with the fast decoder, or with the model's own steps as fallback (`why_plain`)."""
     inner = model.model if type(model) is SlidingWindow else model
     if search.wants_weights or longest < 1 or why_plain(inner) is not None:
         return PlainSession(model, source, lengths)
@@ -63,7 +63,27 @@ def begin(
 def decode(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
 ) -> list[list[Hypothesis]]:
-    """Hypotheses for each source, the best first; sentence n gets at most limits[n] tokens."""
+    """Decodes a batch.
+
+    Args:
+        model: A model with `start` and `step`.
+        source: Token ids of the sources, B N.
+        lengths: Lengths of the sources, B.
+        search: The search, such as `Beam` or `Sample`.
+        limits: Maximum number of tokens per source.
+
+    Returns:
+        Hypotheses for each source, best first.
+
+    >>> import torch
+    >>> from saccade.decoding import Beam, decode
+    >>> from saccade.models import Seq2Seq
+    >>> from saccade.models.builder import Builder
+    >>> model = Builder({"family": "luong", "dim": 4, "hidden": 4}).make(Seq2Seq, 9, 9).eval()
+    >>> found = decode(model, torch.tensor([[3, 4, 2]]), torch.tensor([3]), Beam(1, 2, width=2), [5])
+    >>> len(found), len(found[0]) <= 2
+    (1, True)
+    """
     if gpu_loop.is_supported(model, search, source, max(limits, default=0)):
         return gpu_loop.decode(model, source, lengths, search, limits)
     for _ in steps(model, source, lengths, search, limits):
@@ -72,7 +92,7 @@ def decode(
 
 
 class SlidingWindow(Decodable):
-    """A language model that reads at most `block` tokens at once: when they are full, it continues from their second half."""
+    """A language model with at most `block` tokens of context. A full block continues from its second half."""
 
     def __init__(self, model: nn.Module, block: int) -> None:
         super().__init__()
@@ -91,7 +111,7 @@ class SlidingWindow(Decodable):
 
 
 class PromptedModel(Decodable):
-    """A model of which each source has read a prompt (B P) before it generates."""
+    """A model that reads a prompt (B P) before it generates."""
 
     def __init__(self, model: nn.Module, prompts: Tensor) -> None:
         super().__init__()
@@ -108,7 +128,7 @@ class PromptedModel(Decodable):
 
 
 class SlidingSession:
-    """A sliding language model on the fast decoder."""
+    """`SlidingWindow` on the fast decoder."""
 
     def __init__(self, model: SlidingWindow, source: Tensor, longest: int) -> None:
         self.model, self.longest, self.read = model, longest, source
@@ -133,17 +153,17 @@ class SlidingSession:
 
 
 class Ensemble(Decodable):
-    """log p(y) = log (1/M Σ p_m(y)), called like any one of the models."""
+    """Ensemble: log p(y) = log (1/M Σ p_m(y)). Called like a single model."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         if not models:
-            raise SaccadeError("an ensemble of no models; give at least one")
+            raise SaccadeError("an ensemble of no models; give at least one", code="no-models")
         self.models = nn.ModuleList(models)
 
     @classmethod
     def of(cls, models: Sequence[nn.Module]) -> "Ensemble":
-        """The models as one, which reads a long text in pieces where all of them do."""
+        """Builds an ensemble. It reads long texts in pieces if all models do."""
         return (
             CarryingEnsemble if all(isinstance(model, CarryingLM) for model in models) else cls
         )(models)
@@ -173,7 +193,7 @@ class Ensemble(Decodable):
 
 
 class CarryingEnsemble(Ensemble, CarryingLM):  # type: ignore[misc]  # called as its models are
-    """Recurrent language models, whose states are carried from piece to piece of a text."""
+    """Ensemble of recurrent language models with carried states."""
 
     def forward_from(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         return self.each("forward_from", tokens, state)

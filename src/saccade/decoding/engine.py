@@ -1,4 +1,4 @@
-"""A Transformer's decoder as one row of tensor operations, without modules between them.
+"""A Transformer decoder as a sequence of tensor operations without modules.
 
 R rows of the batch (W beams of each of S sentences), H' heads of keys and values, G heads of queries on each, D width of a head, T positions.
 """
@@ -26,31 +26,34 @@ from .weight_layouts import PackedLinears, WeightCopies, layout_for, product
 
 Own = Callable[[int, Tensor, int, float], Tensor]
 MAX_HEAD_WIDTH = 256
-MIN_PACKED_TOKENS = 96  # tokens of a source; a product with fewer is over before one knows that the matrix is what it was
+# Source tokens. Shorter products take less time than the check for changed weights.
+MIN_PACKED_TOKENS = 96
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class StepPosition(Protocol):
-    """One step's position: where its keys go, and what it sees."""
+    """The position of one step: where its keys go and what it may attend to."""
 
-    beams: int  # rows that read the same keys
+    beams: int  # rows with the same keys
     # block n's projected R (H + 2 H') D, heads of queries on each key and the scale → `keep` and attention to all keys so far in one kernel,
     # R (H D); None where the kernels of a step are not used
     read_own: Own | None
 
     def pick(self, table: Tensor) -> Tensor:
-        """The row of this position, 1 × …, of a table by position."""
+        """The row of this position in a table, 1 × …"""
 
     def keep(self, n: int, pair: Tensor) -> tuple[Tensor, Tensor]:
-        """Keeps block n's new key and value (R 2 H' D); all of them so far, S H' T D each with S = R / beams."""
+        """Stores block n's new key and value (R 2 H' D). Returns all so far, S H' T D each, S = R / beams."""
 
     def bias(self, table: Tensor | None) -> Tensor | None:
-        """What is added to the scores, from a table H × distances that ends at distance 0: H T or 1 T, or R H' G T where rows are at
-        positions of their own; with beams S H W T or S 1 W T."""
+        """The bias of the scores from a table H × distances that ends at distance 0.
+
+        H T or 1 T; R H' G T if rows are at different positions; S H W T or S 1 W T with beams.
+        """
 
 
 class Memory:
-    """Keys and values of each block's memory, S H' M D, and what hides its padding; W rows of the batch read each. Keys may be turned: S H' D M."""
+    """Keys and values of each block's memory, S H' M D, and the padding mask. W rows share each. Keys may be transposed: S H' D M."""
 
     def __init__(
         self,
@@ -59,16 +62,11 @@ class Memory:
         width: int,
         turned: bool = False,
     ) -> None:
-        self.pairs, self.mask, self.width, self.turned, self.kernels = (
-            pairs,
-            mask,
-            width,
-            turned,
-            False,
-        )
+        self.pairs, self.mask, self.width, self.turned = pairs, mask, width, turned
+        self.kernels = False
 
     def __len__(self) -> int:
-        """Sentences."""
+        """The number of sentences."""
         return len(self.pairs[0][0])
 
     def reorder(self, sentences: Tensor) -> None:
@@ -80,16 +78,13 @@ class Memory:
 
 
 class Attention:
-    """Self-attention of one query per row, or attention to a memory."""
+    """Self-attention with one query per row, or cross-attention."""
 
     def __init__(
         self, layer: MultiHeadAttention, layout: str, cross: bool, copies: WeightCopies
     ) -> None:
-        self.heads, self.groups, self.width = (
-            layer.kv_heads,
-            layer.heads // layer.kv_heads,
-            layer.width,
-        )
+        self.heads, self.groups = layer.kv_heads, layer.heads // layer.kv_heads
+        self.width = layer.width
         self.scale = layer.mechanism.score.scale(layer.width)
         self.project = product([layer.q] if cross else [layer.q, layer.k, layer.v], layout, copies)
         self.out = product([layer.out], layout, copies)
@@ -98,7 +93,7 @@ class Attention:
         self.angles: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, size: int, like: Tensor) -> None:
-        """What depends on positions, for texts of `size` tokens at most, by the position's own code."""
+        """Precomputes position-dependent data for up to `size` tokens."""
         if isinstance(self.position, Rotary):
             if self.angles is None or len(self.angles[0]) < size:
                 self.angles = self.position.angles(
@@ -109,11 +104,11 @@ class Attention:
 
     @property
     def reads_in_one(self) -> bool:
-        """Whether one kernel can keep a step's key and value and read all before: no position turns keys or adds to scores."""
+        """Whether one kernel can append to the cache and attend: no position encodes keys or adds a bias."""
         return not (isinstance(self.position, Rotary) or self.position.biases)
 
     def biases_for(self, size: int, like: Tensor) -> Tensor:
-        """What the last of `size` positions adds to the scores of all of them."""
+        """The bias of the last of `size` positions for all keys."""
         query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
         found = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
         assert found is not None
@@ -128,10 +123,8 @@ class Attention:
         query, pair = qkv[:, :cut], qkv[:, cut:].view(rows, 2, heads, width)
         if self.angles is not None:
             both = self.rotate(qkv[:, : cut + heads * width].view(rows, -1, width), at)
-            query, pair = (
-                both[:, : heads * groups],
-                torch.stack([both[:, heads * groups :], pair[:, 1]], 1),
-            )
+            query = both[:, : heads * groups]
+            pair = torch.stack([both[:, heads * groups :], pair[:, 1]], 1)
         keys, values = at.keep(n, pair)
         bias = at.bias(self.biases)
         if bias is not None and at.beams == 1:
@@ -174,7 +167,7 @@ class Attention:
         beams: int,
         turned: bool = False,
     ) -> Tensor:
-        """The beams of a sentence are further queries of the same keys and values."""
+        """Beams of a sentence are further queries of the same keys and values."""
         rows, heads, groups, width = query.shape[0], self.heads, self.groups, self.width
         if beams == 1:
             query = query.reshape(rows, heads, groups, width)
@@ -205,7 +198,7 @@ def residuals(block: Block) -> tuple[Residual | None, Residual | None, Residual 
 
 
 class Layer:
-    """One block."""
+    """One block as a function."""
 
     def __init__(self, block: Block, layout: str, copies: WeightCopies) -> None:
         assert isinstance(block.mixer, MultiHeadAttention)
@@ -241,7 +234,7 @@ class Layer:
 
 
 class Engine:
-    """A model's decoder, with its matrices in one layout."""
+    """A model's decoder with its matrices in one layout."""
 
     def __init__(self, model: Any, layout: str) -> None:
         self.copies = WeightCopies()
@@ -262,7 +255,7 @@ class Engine:
         self.largest = len(position.vectors) if joined and isinstance(position, Learned) else None
         self.places: Tensor | None = None
         self.joined, self.size = joined, 0
-        self.resident: Any = None  # decodings that stay on a GPU
+        self.resident: Any = None  # the GPU decoder
         wide = max((layer.mixer.width for layer in self.layers), default=0)
         # of captured steps: one that is launched by itself takes longer than the two or three of PyTorch's that it replaces
         self.kernels = (
@@ -272,7 +265,7 @@ class Engine:
         )
 
     def reading(self, source: Tensor) -> AbstractContextManager[Any]:
-        """How an encoder multiplies what is so long."""
+        """The context in which an encoder reads a source of this length."""
         pays = (
             source.numel() >= MIN_PACKED_TOKENS
             and layout_for(source.numel(), self.like) == "packed"
@@ -280,7 +273,7 @@ class Engine:
         return self.blocks if self.blocks and pays else nullcontext()
 
     def prepare(self, size: int) -> None:
-        """Makes what depends on positions, for texts of `size` tokens at most."""
+        """Precomputes position-dependent data for up to `size` tokens."""
         if size <= self.size:
             return
         self.size = size
@@ -296,7 +289,7 @@ class Engine:
 
     @torch.inference_mode()
     def refresh(self) -> None:
-        """Writes what was copied from the parameters again, where it is: captured steps read it there."""
+        """Updates copies of parameters in place, where captured steps read them."""
         self.copies.refresh()
         if self.places is not None and self.largest is not None:
             self.places.copy_(self.vectors(len(self.places)))
@@ -305,7 +298,7 @@ class Engine:
                 mixer.biases.copy_(mixer.biases_for(mixer.biases.shape[1], self.like))
 
     def check(self, position: int) -> None:
-        """Raises where a position is beyond a learned table, as the model itself would."""
+        """Checks that a position is in the learned tables, as the model does."""
         if self.largest is not None and position >= self.largest:
             check_within(torch.tensor([position]), self.largest)
 
@@ -320,7 +313,7 @@ class Engine:
         return torch.add(at.pick(self.places), x, alpha=self.input.scale)
 
     def step(self, tokens: Tensor, at: StepPosition, memory: Memory | None) -> Tensor:
-        """The last tokens, R → logits R V."""
+        """One step: last tokens R → logits R V."""
         x = self.embed(tokens, at)
         for n, layer in enumerate(self.layers):
             x = layer(x, n, at, memory)

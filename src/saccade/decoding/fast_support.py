@@ -1,4 +1,4 @@
-"""Which models the fast decoder can run: those whose parts, looked at one by one, are exactly the ones it knows."""
+"""Which models the fast decoder supports: all their parts must be known and unmodified."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,22 +21,28 @@ from ..models.transformer import LanguageModel, ReadingDecoder
 from ..settings import overrides
 
 SCORES, POSITIONS = (Dot, ScaledDot), (NoPosition, Rotary, Alibi, T5Buckets)
-RESIDUALS, STACKS, LINEAR = (
-    (PreNorm, PostNorm, DeepNorm, ReZero),
-    (Stack, SharedStack, TransparentStack),
-    (nn.Linear, Int8Linear),
-)
+RESIDUALS, STACKS = (PreNorm, PostNorm, DeepNorm, ReZero), (Stack, SharedStack, TransparentStack)
+LINEAR = (nn.Linear, Int8Linear)
 
 
 def is_unmodified(part: Any, *kinds: type) -> bool:
-    """Whether a part is of one of these classes itself, with nothing set on the object or hooked in that is called instead."""
+    """Whether a part is exactly one of these classes, without methods replaced on the instance and without hooks."""
     if type(part) not in kinds or any(map(callable, vars(part).values())):
         return False
     return not (isinstance(part, nn.Module) and (part._forward_hooks or part._forward_pre_hooks))
 
 
 def why_plain(model: nn.Module) -> str | None:
-    """Why a model decodes by its own `step`, or None where the fast decoder generates the same tokens."""
+    """The reason why a model decodes by its own `step`, or None if the fast decoder supports it.
+
+    >>> from saccade.models.builder import Builder
+    >>> from saccade.models import CausalLM
+    >>> from saccade.decoding import why_plain
+    >>> sizes = {"dim": 8, "hidden": 16, "depth": 1, "heads": 2}
+    >>> model = Builder({"family": "transformer-decoder", **sizes}).make(CausalLM, 11)
+    >>> why_plain(model.eval()) is None
+    True
+    """
     own = (ReadingDecoder, LanguageModel)
     base = next((kind for kind in own if isinstance(model, kind)), None)
     if base is None:
@@ -61,7 +67,7 @@ def why_plain(model: nn.Module) -> str | None:
 
 
 def reasons_of(block: Block) -> Iterator[str]:
-    """What is unknown in a block."""
+    """Unsupported parts of a block."""
     if not is_unmodified(block, Block):
         yield f"the block {type(block).__name__} is not the standard one"
         return
@@ -74,7 +80,7 @@ def reasons_of(block: Block) -> Iterator[str]:
 
 
 def reasons_of_attention(attention: Any, cross: bool) -> Iterator[str]:
-    """What is unknown in an attention layer."""
+    """Unsupported parts of an attention layer."""
     if not is_unmodified(attention, MultiHeadAttention):
         yield f"the mixer {type(attention).__name__} is not attention as it is"
         return
@@ -97,7 +103,7 @@ def reasons_of_attention(attention: Any, cross: bool) -> Iterator[str]:
 
 
 def differing_caches(blocks: list[Block]) -> str | None:
-    """Caches of all blocks are one tensor."""
+    """The reason if caches differ between blocks: all caches are one tensor."""
     sizes = {
         (block.mixer.kv_heads, block.mixer.width)
         for block in blocks

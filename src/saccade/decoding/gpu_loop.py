@@ -22,14 +22,16 @@ from .session import engine_of, read_memory
 MAX_STEPS_AHEAD = (
     3  # steps that the device may be ahead of the question whether all sentences have ended
 )
-# sets of buffers that are kept with the graphs that read them, and their size
+# Cached sets of buffers with their graphs, and their total size.
 KEPT, BYTES = (8, 4 * 2**30)
-MIN_SHRUNK_ROWS = 8  # sentences; a smaller batch does not shrink
-on_cpu = False  # for tests: the same steps without graphs
+# Batches with fewer sentences do not shrink.
+MIN_SHRUNK_ROWS = 8
+# For tests: the same steps without graphs.
+on_cpu = False
 
 
 def is_supported(model: nn.Module, search: Search, source: Tensor, longest: int) -> bool:
-    """Whether a batch is decoded here: an encoder–decoder on a GPU, greedily or by a beam without a coverage penalty."""
+    """Whether a batch is supported: encoder–decoder on a GPU, greedy or beam search without a coverage penalty."""
     greedy = type(search) is Sample and search.temperature == 0
     if not greedy and not (type(search) is Beam and not search.wants_weights):
         return False
@@ -41,22 +43,20 @@ def is_supported(model: nn.Module, search: Search, source: Tensor, longest: int)
     ):
         return False
     position = model.target.position
-    # beyond it the model itself raises
+    # Beyond it the model raises.
     return not isinstance(position, Learned) or longest <= len(position.vectors)
 
 
 class Encoder:
-    """What a model makes of sources; from its second batch of a size on, that is one graph."""
+    """The encoder. From the second batch of a size on, it is one graph."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[int, ...]] = set()
         self.graphs: dict[tuple[int, ...], tuple[Any, Tensor, Tensor, Memory]] = {}
 
     def __call__(self, model: Any, source: Tensor, lengths: Tensor) -> Memory:
-        size, known = (
-            tuple(source.shape),
-            is_unmodified(model, Transformer) and is_unmodified(model.encoder, *STACKS),
-        )
+        size = tuple(source.shape)
+        known = is_unmodified(model, Transformer) and is_unmodified(model.encoder, *STACKS)
         if size not in self.graphs:
             if (
                 size not in self.seen
@@ -76,11 +76,12 @@ class Encoder:
         here.copy_(source)
         sizes.copy_(lengths)
         graph.replay()
-        return Memory(memory.pairs, memory.mask, 1)  # a copy, which may be reordered
+        # A copy, which may be reordered.
+        return Memory(memory.pairs, memory.mask, 1)
 
 
 class GpuDecoder:
-    """The decodings of one model."""
+    """Decodes batches of one model on a GPU."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.encode = engine, Encoder()
@@ -89,11 +90,12 @@ class GpuDecoder:
     def buffers(
         self, count: int, width: int, longest: int, columns: int, search: Search
     ) -> Buffers:
-        """Those of the next larger sizes, kept from earlier batches."""
+        """Cached buffers of the next larger sizes."""
         sizes = (rounded(count, 1), width, rounded(longest, 32), rounded(columns, 16))
         rule = (search.length_rule, search.length_penalty) if isinstance(search, Beam) else ()
         key = (*sizes, search.eos, search.never, *rule)
-        if sizes[2] > self.engine.size:  # graphs read tables of the old size
+        # Graphs read tables of the old size.
+        if sizes[2] > self.engine.size:
             self.kept.clear()
             self.engine.prepare(sizes[2])
         found = self.kept.pop(key, None) or Buffers(self.engine, sizes, search)
@@ -144,7 +146,7 @@ class GpuDecoder:
 
 
 def ask(alive: Tensor) -> tuple[Tensor, Any]:
-    """Begins to read a number; the device continues."""
+    """Starts an asynchronous read of a number."""
     if not alive.is_cuda:
         return alive.clone(), None
     there, event = torch.empty(1, dtype=alive.dtype, pin_memory=True), torch.cuda.Event()
@@ -162,7 +164,7 @@ def answer(there: Tensor, event: Any) -> int:
 def decode(
     model: Any, source: Tensor, lengths: Tensor, search: Search, limits: list[int]
 ) -> list[list[Hypothesis]]:
-    """Hypotheses for each source, the best first."""
+    """Hypotheses for each source, best first."""
     engine = engine_of(model, len(source))
     if engine.resident is None:
         engine.resident = GpuDecoder(engine)

@@ -1,4 +1,4 @@
-"""From what was chosen at each step on a device to a search's results."""
+"""Converts the choices of each step on a device to search results."""
 
 from typing import Any
 
@@ -6,11 +6,9 @@ from .searches import Beam, Sample, Search
 
 
 def collect(search: Search, here: Any, slots: set[int]) -> None:
-    """What was chosen for some sentences, into the search's results."""
-    chosen, values = (
-        here.chosen[: here.reached].cpu().numpy(),
-        here.values[: here.reached].cpu().numpy(),
-    )
+    """Writes the choices of some sentences to the search's results."""
+    chosen = here.chosen[: here.reached].cpu().numpy()
+    values = here.values[: here.reached].cpu().numpy()
     for slot in sorted(slots):
         sentence = here.sentences[slot]
         if isinstance(search, Beam):
@@ -27,7 +25,7 @@ def collect(search: Search, here: Any, slots: set[int]) -> None:
 
 
 def collect_beams(search: Beam, sentence: int, chosen: list[Any], values: list[Any]) -> None:
-    """As `Beam.advance` collects, step by step, from tokens, parents and scores."""
+    """Like `Beam.advance`, step by step, from tokens, parents and scores."""
 
     def prefix(at: int, beam: int) -> list[int]:
         found = []

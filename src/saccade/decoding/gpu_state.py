@@ -19,7 +19,7 @@ from .weight_layouts import in_one_row
 
 
 def rounded(size: int, least: int) -> int:
-    """The next size of which there are few: `least`, and from there steps of an eighth to a quarter."""
+    """Rounds a size up to one of a few buckets: `least`, then steps of an eighth to a quarter."""
     step = least
     while size > 8 * step:
         step *= 2
@@ -27,20 +27,16 @@ def rounded(size: int, least: int) -> int:
 
 
 class Buffers:
-    """All that a step reads and writes, where it stays: caches, memory, the last tokens, and what was chosen at each position."""
+    """Fixed tensors of a decoding step: caches, memory, last tokens and choices per position."""
 
-    beams = 1  # each row has a cache of its own
+    beams = 1  # each row has its own cache
     read_own: Own | None
 
     def __init__(self, engine: Engine, sizes: tuple[int, int, int, int], search: Search) -> None:
         sentences, self.width, self.room, columns = sizes
         like, first, rows = engine.like, engine.layers[0].mixer, sizes[0] * sizes[1]
-        self.engine, self.eos, self.sentences, self.greedy = (
-            engine,
-            search.eos,
-            list[int](),
-            not isinstance(search, Beam),
-        )
+        self.engine, self.eos, self.sentences = engine, search.eos, list[int]()
+        self.greedy = not isinstance(search, Beam)
         self.cache = like.new_zeros(
             len(engine.layers), rows, self.room, 2, first.heads, first.width
         )
@@ -58,7 +54,7 @@ class Buffers:
         )  # fmt: skip
         self.done = torch.ones(sentences, dtype=torch.bool, device=like.device)
         self.scores = torch.zeros(sentences, self.width, device=like.device)
-        # the highest score of an output that ended
+        # Highest score of a finished output.
         self.best_ended = torch.zeros(sentences, device=like.device)
         divisor: Callable[[int], float] = search.divisor if isinstance(search, Beam) else float
         self.divisors = torch.tensor(
@@ -67,21 +63,21 @@ class Buffers:
         self.never = torch.tensor(search.never, dtype=torch.long, device=like.device)
         self.places = torch.arange(self.room, device=like.device)
         self.first_rows = torch.arange(sentences, device=like.device).unsqueeze(1) * self.width
-        # token, parent, the parent of an output that ended
+        # Token, parent, parent of a finished output.
         self.chosen = whole(self.room, 3, sentences, self.width)
-        # score, that of one that ended or −∞
+        # Score, and score of a finished output or −∞.
         self.values = torch.zeros(self.room, 2, sentences, self.width, device=like.device)
         self.graphs: dict[int, Any] = {}
         self.seen: set[int] = set()
         self.reached = 0
         self.hidden: Tensor | None = None
         self.rows = torch.arange(rows, dtype=torch.int32, device=like.device).unsqueeze(1)
-        # whose cache has each row's keys: beams are reordered, caches are not
+        # The row whose cache has each row's keys: beams are reordered, caches are not.
         self.origins = self.rows.repeat(1, self.room)
         self.use_kernels(engine.kernels and rows <= MAX_STEP_ROWS)
 
     def fill(self, sentences: list[int], memory: Memory, tokens: Tensor, limits: Tensor) -> None:
-        """A new batch: the first of these sentences; the rest of the buffers are sentences that are done."""
+        """Loads a new batch. The rest of the buffers counts as finished sentences."""
         count, columns = len(sentences), memory.pairs[0][0].shape[2]
         self.sentences, self.reached = sentences, 0
         for (key, value), (new_key, new_value) in zip(self.memory.pairs, memory.pairs, strict=True):
@@ -103,7 +99,7 @@ class Buffers:
         self.scores[:, 0] = 0.0
 
     def take(self, other: Buffers, slots: list[int]) -> None:
-        """Continues some sentences of larger buffers."""
+        """Takes over some sentences from larger buffers."""
         count, at = len(slots), torch.tensor(slots, device=self.position.device)
         rows = (at.unsqueeze(1) * self.width + torch.arange(self.width, device=at.device)).flatten()
         pairs = [
@@ -161,7 +157,7 @@ class Buffers:
         )
 
     def step(self, bucket: int) -> None:
-        """One token for every row, of which the first `bucket` positions may be taken."""
+        """One token per row, with up to `bucket` positions in use."""
         self.bucket, self.hidden = bucket, None
         before = in_one_row.set(self.kernels)
         try:
@@ -179,7 +175,7 @@ class Buffers:
         self.alive.copy_((~self.done).sum())
 
     def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The largest log-probabilities of each row and their tokens, R × count."""
+        """The largest log-probabilities per row and their tokens, R × count."""
         if self.kernels and logits.shape[1] <= MAX_VOCABULARY:
             from ..core.kernels.decode_step import best_tokens
 
@@ -194,7 +190,7 @@ class Buffers:
         return found.values, found.indices
 
     def note(self, values: Tensor, tokens: Tensor) -> None:
-        """`take_best` and what follows it, in one kernel."""
+        """`take_best` and the bookkeeping in one kernel."""
         from ..core.kernels.decode_step import note_best
 
         state = self.tokens, self.limits, self.done, self.alive
@@ -207,7 +203,7 @@ class Buffers:
         self.done.logical_or_(tokens.squeeze(1) == self.eos)
 
     def take_beams(self, top: Tensor, tokens: Tensor) -> None:
-        """As `Beam.advance`; what ended is noted by the score and the parent of each rank."""
+        """Like `Beam.advance`. Finished outputs are stored by score and parent of each rank."""
         count, width = self.scores.shape
         some = top.shape[1]
         total = (self.scores.unsqueeze(-1) + top.view(count, width, some)).flatten(1)
@@ -228,7 +224,7 @@ class Buffers:
         self.ended.add_((ends > float("-inf")).sum(1))
         now, one_more = (self.divisors.index_select(0, self.position + more) for more in (0, 1))
         torch.maximum(self.best_ended, ends.amax(1) / now, out=self.best_ended)
-        # as `Beam.settled`, but for equal ones
+        # Like `Beam.settled`, except for ties.
         settled = (self.ended >= width) & (self.best_ended > scores[:, 0] / one_more)
         self.done.logical_or_(settled | scores[:, 0].isneginf())
         rows = (self.first_rows + next_parents).flatten()
@@ -242,7 +238,7 @@ class Buffers:
             self.cache[:, :, : self.bucket] = self.cache[:, :, : self.bucket].index_select(1, rows)
 
     def run(self) -> None:
-        """One step: the first of a bucket kernel by kernel (libraries set themselves up in it), the second captured, all others replayed."""
+        """One step. Per bucket, the first step runs eagerly (libraries initialize), the second is captured, others are replayed."""
         bucket = min(rounded(self.reached + 1, 32), self.room)
         self.reached += 1
         if bucket in self.graphs:

@@ -10,14 +10,16 @@ from ..core.cuda_graphs import pause_garbage_collection, reset_generators
 
 
 class Captures:
-    """Work captured as CUDA graphs, all in one pool of memory: no two of them run at the same time."""
+    """CUDA graphs in one memory pool. No two of them run concurrently."""
 
     def __init__(self) -> None:
-        self.refused: set[str] = set()  # what could not be captured, and is not tried again
-        self.anchor: Any = None  # a graph that is never freed: a pool ends with its last graph, and cannot be given to another one then
+        # Work whose capture failed; it is not tried again.
+        self.refused: set[str] = set()
+        # A graph that is never freed, since a pool ends with its last graph.
+        self.anchor: Any = None
 
     def __call__(self, what: str, work: Callable[[], object]) -> Any:
-        """The work as a graph, which has not run yet; None where it cannot be captured."""
+        """Captures work without running it. None if it cannot be captured."""
         if what in self.refused:
             return None
         try:
@@ -37,10 +39,10 @@ class Captures:
 
 
 def capture(work: Callable[[], object], pool: Any) -> Any:
-    """The work as a graph with memory of a pool, or of a new one; `torch.cuda.graph` would also empty PyTorch's memory each time."""
+    """Captures work in a memory pool. `torch.cuda.graph` would also empty PyTorch's cache."""
     here, stream, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(here)
-    # another thread may prepare the next batch
+    # Another thread may prepare the next batch.
     how: dict[str, Any] = {"capture_error_mode": "thread_local"}
     with torch.cuda.stream(stream), pause_garbage_collection():
         graph.capture_begin(**how if pool is None else {"pool": pool, **how})

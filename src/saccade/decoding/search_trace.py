@@ -1,4 +1,4 @@
-"""A search that is watched: what it chose from at each step. V vocabulary, W beam width."""
+"""Traces a search: the candidates of each step. V vocabulary, W beam width."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from .session import PlainSession
 
 
 class Choices(NamedTuple):
-    """What could follow one beginning: its tokens and log-probability, the likeliest next tokens, and which of them the search took."""
+    """The candidates after one prefix: its tokens and log-probability, the likeliest next tokens, and the chosen ones."""
 
     prefix: list[int]
     log_prob: float
@@ -24,7 +24,7 @@ class Choices(NamedTuple):
 def trace_search(
     model: Decodable, source: Tensor, lengths: Tensor, search: Search, limit: int, count: int
 ) -> list[list[Choices]]:
-    """Decodes one source (1 N) by a greedy search, a sample or a beam; for each step the beginnings it had, the best first."""
+    """Decodes one source (1 N) greedily, by sampling or with a beam. Returns the prefixes of each step, best first."""
     session, every = PlainSession(model, source, lengths), list[list[Choices]]()
     rows = search.begin([limit], source.device)
     while search.active:
@@ -38,7 +38,7 @@ def trace_search(
         step = []
         for row, (prefix, log_prob) in enumerate(before):
             if log_prob == float("-inf"):
-                continue  # a beam begins with one beginning alone
+                continue  # a beam starts with one prefix
             values, tokens = largest(allowed[row : row + 1], min(count, allowed.shape[-1]))
             shown = [
                 (token, value)
@@ -63,7 +63,7 @@ def trace_search(
 
 
 def beginnings(search: Search) -> list[tuple[list[int], float]]:
-    """The beginnings that a search has, each with its log-probability."""
+    """The current prefixes of a search with their log-probabilities."""
     if isinstance(search, Beam):
         return list(zip(search.prefixes[0].tolist(), search.scores[0].tolist(), strict=True))
     assert isinstance(search, Sample)
@@ -73,7 +73,7 @@ def beginnings(search: Search) -> list[tuple[list[int], float]]:
 def choices(
     search: Search, rows: Tensor | None, before: list[tuple[list[int], float]]
 ) -> list[set[int]]:
-    """By which tokens each beginning is continued, or ended, in the step that was just made."""
+    """The tokens that continue or end each prefix in the last step."""
     taken: list[set[int]] = [set() for _ in before]
     if isinstance(search, Beam):
         going = (

@@ -1,4 +1,4 @@
-"""Searches: how the next tokens are chosen. R rows of the batch, S sentences, W beam width, V vocabulary."""
+"""Searches choose the next tokens. R batch rows, S sentences, W beam width, V vocabulary."""
 
 import itertools
 import math
@@ -14,13 +14,13 @@ from ..errors import SaccadeError
 
 
 def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row and where they are, the largest first; PyTorch's own search of long rows is slow on a CPU."""
+    """Like `x.topk(count)`, but faster for long rows on a CPU."""
     rows, size = x.shape
     part = 64
     parts = size // part
     if x.is_cuda or rows < 8 or parts < 4 * count:
         return x.topk(count, -1) if count > 1 else x.max(-1, keepdim=True)
-    # They are in those parts whose best are the largest, and in what remains when all parts are of one size.
+    # They are in the parts with the largest maxima, or in the remainder.
     inside, rest = x[:, : parts * part].unflatten(1, (parts, part)), x[:, parts * part :]
     best = inside.amax(-1)
     where = best.argmax(-1, keepdim=True) if count == 1 else best.topk(count, -1).indices
@@ -34,7 +34,7 @@ def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """An output: tokens without the final <eos>, the log-probability with it, and the score by which it was ranked."""
+    """An output: tokens without the final <eos>, log-probability including it, and ranking score."""
 
     tokens: list[int]
     log_prob: float
@@ -44,9 +44,9 @@ class Hypothesis:
 
 @dataclass(eq=False)
 class Search:
-    """One decoding of one batch."""
+    """Base class of searches: the state of decoding one batch."""
 
-    bos: int  # starts; the last token of a prompt does too
+    bos: int  # the first token, or the last one of a prompt
     eos: int
     never: tuple[int, ...] = ()  # tokens that are not generated
     tokens: Tensor = field(init=False)  # the last token of each row that is still active
@@ -54,16 +54,16 @@ class Search:
     wants_weights: ClassVar[bool] = (
         False  # whether `look` is to be called with each step's weights on the source
     )
-    # sentence → token of the last step; a beam has none
+    # Sentence → token of the last step; empty for beams.
     latest: dict[int, int] = field(init=False, default_factory=dict)
-    # Both return the rows of the state to continue with, None for all as they are: `begin` from the sentences' limits and the device,
-    # `advance` by choosing from log-probabilities (R V).
+    # `begin` takes the limits and the device, `advance` log-probabilities (R V).
+    # Both return the state rows to continue with; None keeps all.
     begin: ClassVar[Callable[..., Tensor | None]]
     advance: ClassVar[Callable[..., Tensor | None]]
     results: ClassVar[Callable[..., list[list[Hypothesis]]]]
 
     def look(self, weights: Tensor) -> None:
-        """How much each row looked at each source position in this step, R N; 1 at padding."""
+        """Receives the source weights of this step, R N; 1 at padding."""
 
     def without_never(self, log_probs: Tensor) -> Tensor:
         if self.never:
@@ -73,7 +73,7 @@ class Search:
 
 @dataclass(eq=False)
 class Sample(Search):
-    """Draws each token: from the `top_k` likeliest, of the smallest set with probability `top_p`, at a `temperature`; 0 takes the likeliest."""
+    """Sampling with `temperature` (0 is greedy), `top_k` and `top_p` (nucleus sampling)."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -83,16 +83,24 @@ class Sample(Search):
     def __post_init__(self) -> None:
         if not (0 <= self.temperature < float("inf")):
             raise SaccadeError(
-                f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)"
+                f"temperature is {self.temperature}; give a number of 0 or more (0 takes the likeliest token)",
+                code="temperature-out-of-range",
             )
         if self.top_k is not None and self.top_k < 1:
-            raise SaccadeError(f"top_k is {self.top_k}; give at least 1, or leave it out")
+            raise SaccadeError(
+                f"top_k is {self.top_k}; give at least 1, or leave it out",
+                code="top-k-out-of-range",
+            )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SaccadeError(
-                f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out"
+                f"top_p is {self.top_p}; give a number above 0 and at most 1, or leave it out",
+                code="top-p-out-of-range",
             )
         if not 0 <= self.seed < 2**63:
-            raise SaccadeError(f"the seed is {self.seed}; give a whole number from 0 to 2^63 − 1")
+            raise SaccadeError(
+                f"the seed is {self.seed}; give a whole number from 0 to 2^63 − 1",
+                code="seed-out-of-range",
+            )
 
     def begin(self, limits: list[int], device: torch.device) -> Tensor | None:
         self.generator = torch.Generator(device=device).manual_seed(self.seed)
@@ -105,7 +113,7 @@ class Sample(Search):
     def pick(self, log_probs: Tensor) -> Tensor:
         if self.temperature == 0:
             return largest(log_probs, 1)[1].squeeze(-1)
-        # counted from the best, so that no temperature, however low or high, makes all of them −∞ or one of them NaN
+        # Shifted by the maximum, so no temperature produces NaN or −∞ everywhere.
         scores = (log_probs - log_probs.amax(-1, keepdim=True)) / min(
             max(self.temperature, 1e-30), 1e30
         )
@@ -178,18 +186,24 @@ class Beam(Search):
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 1000:
-            raise SaccadeError(f"a beam of {self.width}; give a whole number from 1 to 1000")
+            raise SaccadeError(
+                f"a beam of {self.width}; give a whole number from 1 to 1000",
+                code="beam-out-of-range",
+            )
         if not -10 <= self.length_penalty <= 10:
             raise SaccadeError(
-                f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)"
+                f"a length penalty of {self.length_penalty}; give a number from -10 to 10 (0 for none)",
+                code="length-penalty-out-of-range",
             )
         if self.length_rule not in LENGTH_RULES:
             raise SaccadeError(
-                f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}"
+                f"the length rule is '{self.length_rule}'; give one of: {', '.join(LENGTH_RULES)}",
+                code="unknown-length-rule",
             )
         if not 0 <= self.coverage_penalty <= 100:
             raise SaccadeError(
-                f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)"
+                f"a coverage penalty of {self.coverage_penalty}; give a number from 0 to 100 (0 for none)",
+                code="coverage-penalty-out-of-range",
             )
 
     @property
@@ -219,7 +233,7 @@ class Beam(Search):
         total = self.scores.unsqueeze(-1) + top.view(count, width, some)
         best, index = total.flatten(1).topk(min(2 * width, width * some), -1)
         parents, tokens = index // some, tokens.view(count, -1).gather(1, index)
-        # The outputs that ended among the `width` best of this step.
+        # Finished outputs among the `width` best of this step.
         ends = (tokens[:, :width] == self.eos) & best[:, :width].isfinite()
         for row, rank in ends.nonzero().tolist():
             parent = int(parents[row, rank])
@@ -227,7 +241,7 @@ class Beam(Search):
             self._take(
                 self.sentences[row], prefix, float(best[row, rank]), True, row * width + parent
             )
-        # The best continuations that do not end; where there are fewer than `width`, −∞ fills the beam.
+        # The best unfinished continuations, padded with −∞ to `width`.
         self.scores, order = best.masked_fill(tokens == self.eos, float("-inf")).topk(width, -1)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         before = self.prefixes.gather(
@@ -235,7 +249,7 @@ class Beam(Search):
         )
         self.prefixes = torch.cat([before, tokens.unsqueeze(-1)], -1)
         rows = torch.arange(count, device=self.device).unsqueeze(1) * width + parents
-        # Sentences that are done leave the batch.
+        # Finished sentences leave the batch.
         length, staying = self.prefixes.shape[-1], []
         best_left = self.scores[:, 0].tolist()
         dead = [math.isinf(score) for score in best_left]
@@ -260,19 +274,15 @@ class Beam(Search):
         if len(staying) < len(self.sentences):
             at = torch.tensor(staying, device=self.device, dtype=torch.long)
             self.sentences = [self.sentences[row] for row in staying]
-            self.scores, self.prefixes, rows, tokens = (
-                self.scores[at],
-                self.prefixes[at],
-                rows[at],
-                tokens[at],
-            )
+            self.scores, self.prefixes, rows = self.scores[at], self.prefixes[at], rows[at]
+            tokens = tokens[at]
         self.active, self.tokens = bool(self.sentences), tokens.flatten()
         if self.coverage is not None:
             self.coverage = self.coverage[rows.flatten()]
         return rows.flatten()
 
     def settled(self, sentence: int, best_left: float, length: int) -> bool:
-        """Whether enough outputs have ended, and none that is left would be better if it ended now."""
+        """Whether enough outputs are finished and no unfinished one would score higher."""
         ended = self.ended[sentence]
         return len(ended) >= self.width and max(
             one.score for one in ended
@@ -284,7 +294,7 @@ class Beam(Search):
     def _take(
         self, sentence: int, tokens: list[int], log_prob: float, finished: bool, row: int
     ) -> None:
-        """An output that came from a row of this step."""
+        """A finished or truncated output of one row."""
         score = log_prob / self.divisor(max(len(tokens) + finished, 1))
         if self.coverage is not None:
             score += self.coverage_penalty * float(self.coverage[row].clamp(1e-9, 1.0).log().sum())
@@ -297,7 +307,7 @@ class Beam(Search):
         ]
 
 
-# from bos, eos and the tokens that are never generated
+# (bos, eos, tokens that are never generated) → search.
 MakeSearch = Callable[[int, int, tuple[int, ...]], Search]
 
 
@@ -308,7 +318,14 @@ def searcher(
     length_rule: str = "power",
     coverage_penalty: float = 0.0,
 ) -> MakeSearch:
-    """Makes the search of one batch: greedy for a beam of 1, a beam above, or sampling with temperature, top_k, top_p, seed."""
+    """Returns a factory of searches, one search per batch.
+
+    A beam of 1 is greedy search. Any of temperature, top_k, top_p and seed selects sampling.
+
+    >>> from saccade.decoding import searcher
+    >>> searcher(beam=4)(1, 2, ()).width
+    4
+    """
     how = {
         "width": beam,
         "length_penalty": length_penalty,
@@ -318,11 +335,12 @@ def searcher(
     Beam(0, 0, **how)  # type: ignore[arg-type]  # a wrong value shows before any work is done
     if (length_rule != "power" or coverage_penalty) and (beam == 1 or sample is not None):
         raise SaccadeError(
-            "a length rule and a coverage penalty rank the outputs of a beam, and there is none; give a beam above 1"
+            "a length rule and a coverage penalty rank the outputs of a beam, and there is none; give a beam above 1",
+            code="beam-missing",
         )
     if sample is not None:
         Sample(0, 0, **sample)
-        # each batch draws from a seed of its own
+        # Each batch has its own seed.
         seeds = itertools.count(int(sample.get("seed", 0)))
         return lambda bos, eos, never: Sample(bos, eos, never, **{**sample, "seed": next(seeds)})
     return partial(Sample, temperature=0.0) if beam == 1 else partial(Beam, **how)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One decoding of one batch, step by step: by a model's own `start` and `step`, or by the fast decoder. R rows, S sentences, T positions."""
+"""Decoding sessions: a model's own `start` and `step`, or the fast decoder. R rows, S sentences, T positions."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from ..models.protocols import Decodable
 from .engine import Engine, Memory, Own
 from .weight_layouts import layout_for
 
-MIN_TRANSPOSED_HEADS = 64  # of all sentences
-MIN_GROWTH = 32  # positions by which caches grow at least
-DROP_INTERVAL = 8  # steps of a beam after which keys that it sees no more are dropped
+# Heads of all sentences from which on keys of the source are transposed.
+MIN_TRANSPOSED_HEADS = 64
+# Minimum growth of caches, in positions.
+MIN_GROWTH = 32
+# Steps of a beam between removals of unused keys.
+DROP_INTERVAL = 8
 engines: weakref.WeakKeyDictionary[nn.Module, tuple[Any, dict[str, Engine]]] = (
     weakref.WeakKeyDictionary()
 )
 
 
 class Session(Protocol):
-    """What the loop drives."""
+    """The interface between the decoding loop and a decoder."""
 
     def reorder(self, rows: Tensor) -> None:
-        """Row n becomes row rows[n] of those so far."""
+        """Row n becomes the previous row rows[n]."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """The last tokens, R → logits R V."""
+        """One step: last tokens R → logits R V."""
 
 
 class PlainSession:
-    """A model's own steps."""
+    """Runs a model's own steps."""
 
     def __init__(self, model: Decodable, source: Tensor, lengths: Tensor) -> None:
         self.model, self.state = model, model.start(source, lengths)
@@ -45,7 +48,7 @@ class PlainSession:
 
 
 def structure(model: nn.Module) -> tuple[Any, ...]:
-    """What a model consists of: its parts, their settings, and where its tensors are. Parts are held, so that no other gets the id of one."""
+    """Key of a model's structure: parts, settings and tensor addresses. Holding the parts keeps their ids valid."""
     parts = list(model.modules())
     tensors = [
         one
@@ -66,7 +69,7 @@ def structure(model: nn.Module) -> tuple[Any, ...]:
 
 
 def engine_of(model: nn.Module, rows: int) -> Engine:
-    """The fast decoder of a model, as the model is now: kept from an earlier decoding where nothing has changed."""
+    """The fast decoder of a model, cached while the model is unchanged."""
     layout, now = layout_for(rows, next(model.parameters())), structure(model)
     before, made = engines.get(model, (None, {}))
     if before != now:
@@ -120,7 +123,7 @@ class FastSession:
             self.apart = like.new_full((width, width), float("-inf")).fill_diagonal_(0.0)
 
     def reorder(self, rows: Tensor) -> None:
-        # the rows of a beam stay with their sentence
+        # The rows of a beam stay with their sentence.
         memory, sentences = (self.memory, rows[:: self.width] // self.beams)
         leaving = len(sentences) != self.cache.shape[1]
         if memory is not None and leaving:
@@ -135,7 +138,7 @@ class FastSession:
             memory.width = self.width
 
     def grow(self) -> None:
-        """Makes space; of keys that beams share, those that are still seen remain, which are few: beams have most of their past in common."""
+        """Grows the cache. Shared keys that no beam uses are dropped; beams share most of their past."""
         count, before = self.cache.shape[1:3]
         if self.beams > 1:
             seen = (self.hidden[:, : self.filled] == 0).view(count, self.beams, self.filled).any(1)
@@ -146,7 +149,8 @@ class FastSession:
             rows = (
                 order + torch.arange(count, device=order.device).unsqueeze(1) * before
             ).flatten()
-            for layer in self.cache:  # where it is: pages of new memory cost more than the copy
+            # In place, since allocating memory costs more than the copy.
+            for layer in self.cache:
                 layer[:, : self.filled] = (
                     layer.flatten(0, 1).index_select(0, rows).unflatten(0, order.shape)
                 )
@@ -158,7 +162,7 @@ class FastSession:
         self.room = self.filled + min(
             max(steps * self.beams, self.filled // 2), (self.longest - self.length) * self.beams
         )
-        if self.room > before:  # what is added is written before it is read
+        if self.room > before:
             more = self.room - before
             self.cache = nn.functional.pad(self.cache, (0, 0, 0, 0, 0, 0, 0, more))
             if self.beams > 1:
@@ -200,10 +204,10 @@ class FastSession:
 
 
 def read_memory(model: Any, source: Tensor, lengths: Tensor, turn: bool = False) -> Memory:
-    """Each block's keys and values of what the encoder makes of the sources; `turn`: keys may be turned."""
+    """Encodes the sources and projects each block's keys and values. `turn`: keys may be transposed."""
     memory = model.encode(source, lengths)
     allowed = model.readable(memory, lengths, 1).allowed()
-    # PyTorch's attention begins anew for each head of each sentence; of many, with turned keys, two products of all at once are faster
+    # For many heads, two batched products with transposed keys are faster than PyTorch's attention.
     turned = (
         turn and memory.device.type == "cpu" and len(memory) * model.heads >= MIN_TRANSPOSED_HEADS
     )
@@ -213,7 +217,7 @@ def read_memory(model: Any, source: Tensor, lengths: Tensor, turn: bool = False)
         key = ready.key.transpose(2, 3) if turned else ready.key
         pairs.append((key.contiguous(), ready.value.contiguous()))
     mask = None
-    # a GPU is not asked: one would have to wait for it
+    # A GPU is not asked, to avoid a synchronization.
     if allowed.is_cuda or not bool(allowed.all()):
         hidden = ~(allowed | ~allowed.any(-1, keepdim=True))
         mask = torch.zeros(

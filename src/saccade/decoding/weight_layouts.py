@@ -1,4 +1,4 @@
-"""Matrix products of a decoder's steps: the same numbers in the layout that is fastest for so many rows. R rows, K inputs, N outputs."""
+"""Matrix products of decoding steps in the fastest layout for a number of rows. R rows, K inputs, N outputs."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -15,39 +15,41 @@ from torch.overrides import TorchFunctionMode
 from ..layers.fast.int8 import Int8Linear
 
 Product = Callable[[Tensor], Tensor]  # R K → R N
-MAX_DIRECT_ROWS = 2  # rows up to which a product does little but read its matrix
-THREAD_BYTES = 1 << 22  # bytes that one thread reads
+# Up to this number of rows, a product is bound by reading its matrix.
+MAX_DIRECT_ROWS = 2
+# Bytes read per thread.
+THREAD_BYTES = 1 << 22
 MIN_PACKED_NUMBERS = (
     150_000  # numbers of a matrix below which oneDNN takes longer to begin than to multiply
 )
 
 
-# whether a step is captured that may use kernels of its own
+# Whether the captured step may use custom kernels.
 in_one_row: ContextVar[bool] = ContextVar("in_one_row", default=False)
 
 
 def layout_for(rows: int, like: Tensor) -> str:
-    """`plain`, `turned` (a row of memory per input) or `packed` (oneDNN's blocks): as measured on CPUs; GPUs take all alike."""
+    """`plain`, `turned` (transposed) or `packed` (oneDNN blocks), as measured on CPUs. On GPUs all are equally fast."""
     if like.device.type != "cpu" or like.dtype != torch.float32:
         return "plain"
-    # MKL, which multiplies what is not in blocks, has AVX-512 on the processors of one maker alone; with AVX2 it reads as fast
+    # MKL uses AVX-512 on Intel only. With AVX2 it reads as fast.
     if rows <= MAX_DIRECT_ROWS and torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "turned"
-    return (
-        "packed"
-        if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        else "plain"
-    )
+    if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return "packed"
+    return "plain"
 
 
 class WeightCopies:
-    """What an engine has copied from a model's parameters, so that it can be brought up to date. No write to a tensor goes unnoticed: those
-    through `.data` or numpy change no version counter, so the contents are read."""
+    """Copies of a model's parameters with fingerprints, so they can be updated.
+
+    Contents are compared, because writes through `.data` or NumPy change no version counter.
+    """
 
     def __init__(self) -> None:
-        # in their own layout: written again where they are
+        # Concatenated copies, updated in place.
         self.concatenated: list[tuple[Tensor, list[Tensor]]] = []
-        # in another layout: parameters with their fingerprints
+        # Parameters copied in another layout, with fingerprints.
         self.packed: dict[int, tuple[Tensor, list[int]]] = {}
 
     def concatenate(self, parts: list[Tensor]) -> Tensor:
@@ -55,20 +57,20 @@ class WeightCopies:
         return self.concatenated[-1][0]
 
     def pack(self, *weights: Tensor) -> None:
-        """Notes that these are copied in another layout."""
+        """Registers weights that are copied in another layout."""
         self.packed.update({id(one): (one, fingerprint(one)) for one in weights})
 
     def is_current(self) -> bool:
         return all(fingerprint(weight) == before for weight, before in self.packed.values())
 
     def refresh(self) -> None:
-        """Writes concatenated tensors again, where they are: captured steps read them there."""
+        """Updates concatenated tensors in place, where captured steps read them."""
         for whole, parts in self.concatenated:
             torch.cat(parts, out=whole)
 
 
 def fingerprint(weight: Tensor) -> list[int]:
-    """CRC-32 of each piece of a tensor's bytes: depends on every bit and on its position. On a CPU; zlib runs without Python's lock."""
+    """CRC-32 of each piece of a CPU tensor's bytes. zlib releases the GIL."""
     flat: Any = weight.detach().contiguous().flatten().view(torch.uint8).numpy()
     pieces = [flat[start : start + THREAD_BYTES] for start in range(0, len(flat), THREAD_BYTES)]
     if len(pieces) < 2 or torch.get_num_threads() == 1:
@@ -80,7 +82,7 @@ def fingerprint(weight: Tensor) -> list[int]:
 def product(
     layers: Sequence[nn.Module], layout: str, copies: WeightCopies, activation: str = "none"
 ) -> Product:
-    """The linear layers of one input as one product; `activation`: none or relu, applied to what comes out."""
+    """Linear layers of one input as one product, followed by `activation` (none or relu)."""
     if all(isinstance(layer, Int8Linear) for layer in layers):
         joined: Any = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
         return joined.forward if activation == "none" else joined.then_relu
@@ -100,7 +102,7 @@ def of_weights(
     copies: WeightCopies,
     activation: str = "none",
 ) -> Product:
-    """x Wᵀ + b for weights N K whose outputs follow one another."""
+    """x Wᵀ + b for weights N K with concatenated outputs."""
     bias = biases[0]
     if len(weights) > 1 and any(one is not None for one in biases):
         bias = copies.concatenate(
@@ -117,10 +119,8 @@ def of_weights(
     copies.pack(*weights)
     weight = weights[0].detach() if len(weights) == 1 else torch.cat(weights).detach()
     if layout == "packed":
-        blocks, multiply = (
-            torch.ops.mkldnn._reorder_linear_weight(weight),
-            torch.ops.mkldnn._linear_pointwise.default,
-        )
+        blocks = torch.ops.mkldnn._reorder_linear_weight(weight)
+        multiply = torch.ops.mkldnn._linear_pointwise.default
         return lambda x: multiply(x, blocks, bias, activation, [], "")
     turned = weight.t().contiguous()
     if activation == "relu" and bias is not None:
@@ -132,22 +132,20 @@ def of_weights(
 
 
 def as_it_is(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
-    """x Wᵀ + b in the layout that the weight has."""
+    """x Wᵀ + b in the weight's own layout."""
     weight = weight.detach()
     made: Product = partial(F.linear, weight=weight, bias=bias)
     if activation == "relu" and bias is not None and weight.is_cuda:
         made = lambda x: torch._addmm_activation(bias, x, weight.t())
     elif activation == "relu":
         made = partial(relu_after, made)
-    return (
-        partial(of_rows, made, weight, bias, activation == "relu")
-        if weight.is_contiguous()
-        else made
-    )
+    if weight.is_contiguous():
+        return partial(of_rows, made, weight, bias, activation == "relu")
+    return made
 
 
 def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: Tensor) -> Tensor:
-    """`made(x)`, or what a kernel for one row makes in a captured step."""
+    """`made(x)`, or a kernel for single rows in a captured step."""
     if len(x) > 1 or not in_one_row.get():
         return made(x)
     from ..core.kernels.decode_step import multiply_row
@@ -156,12 +154,12 @@ def of_rows(made: Product, weight: Tensor, bias: Tensor | None, relu: bool, x: T
 
 
 class PackedLinears(TorchFunctionMode):
-    """While it is entered, linear layers of large matrices multiply by oneDNN's blocks, whoever calls them; blocks are made once."""
+    """Context that runs F.linear on oneDNN-packed weights. Weights are packed once."""
 
     def __init__(self, copies: WeightCopies) -> None:
         super().__init__()
         self.copies = copies
-        # with the weight itself, so that no other gets its id
+        # Holding the weight keeps its id valid.
         self.made: dict[int, tuple[Tensor, Tensor]] = {}
 
     def __torch_function__(

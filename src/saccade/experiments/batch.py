@@ -1,4 +1,4 @@
-"""Many texts translated in parts, here or on a Ray cluster, and given back in order; parts that are kept let a second run continue."""
+"""Many inputs answered in parts, here or on a Ray cluster, and given back in order; parts that are kept let a second run continue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import api
+from ..data.conllu import Sentence, tag_conllu
 from ..data.pairs import Pair, format_pharaoh
-from ..decoding import MakeSearch
 from ..errors import SaccadeError
 from ..files import LOCK, MANIFEST, held, sha256, write_atomically
 from ..system.model_folder import model_folder
 from ..system.system import System
-from ..tasks.search_options import make_search
 from ..tasks.text_scores import with_copies
 from ..training.signals import Stopped, stop_on_signals
 from .ray_runner import cluster
@@ -28,8 +27,8 @@ from .runner import SECONDS
 # texts of a part that is kept or sent, and of any other: batches of many are of more similar lengths
 PART, TOGETHER = (512, 4096)
 RETRIES = 3  # of a part whose process died
-Tick = Callable[[int], object]  # called with the number of texts that were translated
-Done = dict[str, Any]  # the lines of a part, and how many of its outputs were cut
+Tick = Callable[[int], object]  # called with the number of inputs that were answered
+Done = dict[str, Any]  # the lines and rows of a part, and how many of its outputs were cut
 
 
 @dataclass(frozen=True)
@@ -40,47 +39,73 @@ class How:
     others: tuple[str, ...] = ()
     device: str = "auto"
     precision: str = "float32"
-    search: tuple[tuple[str, Any], ...] = ()  # options of the prediction
-    max_length: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()  # of the task's predictions
     align: bool = False
-    json: bool = False
-
-    def options(self) -> dict[str, Any]:
-        given = dict(self.search)
-        sample = dict(given["sample"]) if given.get("sample") else None
-        return {**given, "sample": sample, "max_length": self.max_length}
-
-    def make_search(self) -> MakeSearch:
-        return make_search(self.options())
 
 
-def translate_lines(
-    system: System, lines: Sequence[str], how: How, tick: Tick = lambda count: None
-) -> Done:
-    """What is printed for each text."""
-    found = {}
-    for n, one in system.predictions(lines, **how.options()):
-        found[n] = one
+def name_of(given: Any) -> str:
+    """How an input of a prediction is called: a text is itself, a picture its file, a sentence its words."""
+    if isinstance(given, tuple):
+        return str(given[-1])
+    if isinstance(given, str):
+        return given
+    return str(getattr(given, "name", "")) or " ".join(getattr(given, "words", ()))
+
+
+def answer_inputs(
+    system: System, inputs: Sequence[Any], how: How, tick: Tick = lambda count: None
+) -> list[Any]:
+    """The answer to each input; None for an empty one, unless the model makes something of it."""
+    empty = system.task.by_token and "question" not in system.task.fields
+    asked = [n for n, one in enumerate(inputs) if empty or not_empty(one)]
+    found = dict.fromkeys(range(len(inputs)))
+    for n, one in system.predictions([inputs[n] for n in asked], **dict(how.options)):
+        found[asked[n]] = one
         tick(1)
-    pairs = [Pair(line, found[n].text) for n, line in enumerate(lines)]
-    links = (
-        [with_copies(one.links, found[n].copied) for n, one in enumerate(system.align(pairs))]
-        if how.align
-        else None
-    )
-    made = []
-    for n, pair in enumerate(pairs):
-        if how.json:
-            facts = {"translation": pair.target, **found[n].to_dict("log_prob", "finished")}
-            more = {} if links is None else {"alignment": links[n]}
-            made.append(
-                json.dumps(
-                    {"source": pair.source, **facts, **more}, ensure_ascii=False, allow_nan=False
-                )
-            )
+    return list(found.values())
+
+
+def not_empty(given: Any) -> bool:
+    return not isinstance(given, str | tuple) or bool(name_of(given).strip())
+
+
+def printed(
+    system: System, inputs: Sequence[Any], answers: Sequence[Any], how: How
+) -> list[tuple[str, dict[str, Any]]]:
+    """The line and the row of each answer."""
+    made = list[tuple[str, dict[str, Any]]]()
+    for given, one in zip(inputs, answers, strict=True):
+        name = name_of(given)
+        if one is None:
+            what = "answer" if "question" in system.task.fields else system.task.answers[0]
+            made.append(("", {system.task.fields[-1]: name, what: None}))
+        elif isinstance(given, Sentence):
+            lines = tag_conllu("", [(given, one)], system.recipe.data.column)
+            made.append(("".join(lines).removesuffix("\n"), one.row(name)))
         else:
-            made.append(pair.target + ("" if links is None else f"\t{format_pharaoh(links[n])}"))
-    return {"lines": made, "cut": sum(not one.finished for one in found.values())}
+            made.append((one.line(name), one.row(name)))
+    if how.align:
+        pairs = [Pair(str(given), one.text) for given, one in zip(inputs, answers, strict=True)]
+        for n, found in enumerate(system.align(pairs)):
+            links = with_copies(found.links, answers[n].copied)
+            line, row = made[n]
+            made[n] = f"{line}\t{format_pharaoh(links)}", {**row, "alignment": links}
+    return made
+
+
+def answer_texts(
+    system: System, texts: Sequence[str], how: How, tick: Tick = lambda count: None
+) -> Done:
+    """The lines and rows of a part."""
+    inputs = [system.task.input_from(text) if text.strip() else text for text in texts]
+    answers = answer_inputs(system, inputs, how, tick)
+    lines, rows = zip(*printed(system, inputs, answers, how), strict=True)
+    return {"lines": lines, "rows": rows, "cut": count_cut(answers)}
+
+
+def count_cut(answers: Sequence[Any]) -> int:
+    """How many outputs did not come to their end."""
+    return sum(not getattr(one, "finished", True) for one in answers)
 
 
 @lru_cache(maxsize=1)
@@ -89,14 +114,14 @@ def loaded(how: How) -> System:
     return api.ensemble(systems) if how.others else systems[0]
 
 
-def translate_there(how: How, lines: Sequence[str], folder: str) -> Done:
+def answer_there(how: How, lines: Sequence[str], folder: str) -> Done:
     """In a process of a cluster, where the same folders are expected."""
     os.chdir(folder)
-    return translate_lines(loaded(how), lines, how)
+    return answer_texts(loaded(how), lines, how)
 
 
 class Kept:
-    """A folder of finished parts; those of another text, model or way of translating are refused."""
+    """A folder of finished parts; those of another text, model or setting are refused."""
 
     def __init__(self, folder: Path, how: How, lines: Sequence[str]) -> None:
         self.folder = folder
@@ -139,7 +164,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise SaccadeError(
-            f"{path} is not a part of a translation; remove it and run the command again"
+            f"{path} is not a part of answers; remove it and run the command again"
         ) from None
 
 
@@ -159,7 +184,7 @@ def on_ray(
     """Parts as they are finished, `count` at a time; Ray runs that of a process that died again."""
     with cluster(count, 1) as ray, stop_on_signals() as signals:
         share = min(1.0, ray.cluster_resources().get("GPU", 0) / count)
-        remote = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=share)(translate_there)
+        remote = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=share)(answer_there)
         waiting, running = iter(todo), dict[Any, int]()
         while True:
             while len(running) < count and (part := next(waiting, None)) is not None:
@@ -188,7 +213,7 @@ class Interrupted(Stopped):
         self.args = ("stopped; with --out, the same command continues with what is missing",)
 
 
-def translate_all(
+def answer_all(
     lines: Sequence[str],
     how: How,
     system: System,
@@ -206,7 +231,7 @@ def translate_all(
     if on == "ray" and todo:
         new = on_ray(todo, how, count)
     else:
-        new = ((n, translate_lines(system, part, how, tick)) for n, part in todo)
+        new = ((n, answer_texts(system, part, how, tick)) for n, part in todo)
     for n in range(len(parts)):
         while n not in found:
             number, done = next(new)

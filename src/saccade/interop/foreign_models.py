@@ -24,7 +24,8 @@ from . import huggingface  # so that records notice attention functions of trans
 __all__ = ["huggingface", "look", "record", "show_pretrained"]
 # what models of images and sound read
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
-MAX_NEW_TOKENS = 256  # tokens that are generated where no target is given
+# Generated tokens, if no target is given.
+MAX_NEW_TOKENS = 256
 # how their files begin
 TOKENIZER_PREFIXES = ("tokenizer", "vocab", "spiece", "sentencepiece", "source.spm")
 
@@ -37,14 +38,32 @@ def look(
     model: str = "",
     item: int = 0,
 ) -> Document:
-    """Everything a record saw of one text of the batch (`item`), to draw: `tokens` are those the model read, special ones too.
+    """Converts a record of one batch row to a document for views.
 
-    With an encoder and a decoder, `tokens` are the decoder's, and `columns` those of the source.
+    Args:
+        seen: The result of `record`.
+        tokens: The tokens that the model read, special tokens included; those of the decoder, if there is one.
+        columns: The tokens of the source, if the model has an encoder and a decoder.
+        title: Heading of the document, by default the text.
+        model: Name of the model.
+        item: Index of the batch row.
+
+    Returns:
+        A document with the weights of every site. `saccade.show` and notebooks draw it.
+
+    >>> import torch
+    >>> from saccade import MultiHeadAttention, look, record
+    >>> layer = MultiHeadAttention(8, heads=2)
+    >>> with record(layer) as seen:
+    ...     output = layer(torch.randn(1, 3, 8))
+    >>> [site.name for site in look(seen, ["the", "black", "cat"]).sites]
+    ['attention']
     """
     for name, given in (("tokens", tokens), ("columns", columns or [])):
         if isinstance(given, str) or not all(isinstance(token, str) for token in given):
             raise SaccadeError(
-                f"{name} must be a list with one string per position, got {given!r:.60}; pass text.split(), or pieces"
+                f"{name} must be a list with one string per position, got {given!r:.60}; pass text.split(), or pieces",
+                code="tokens-do-not-fit",
             )
     texts = {"tokens": list(tokens), "columns": list(tokens if columns is None else columns)}
     found = [
@@ -55,7 +74,8 @@ def look(
     sites = make_sites(found)
     if not sites:
         raise SaccadeError(
-            "the record has seen no attention; run the model inside `with record(model) as seen:`"
+            "the record has seen no attention; run the model inside `with record(model) as seen:`",
+            code="nothing-recorded",
         )
     return Document(
         title or " ".join(texts["columns"]), texts["columns"], texts["tokens"], sites, model
@@ -63,19 +83,17 @@ def look(
 
 
 def sites_of(looks: Looks, texts: dict[str, list[str]], item: int) -> list[Found]:
-    """A site for each pass of a layer, with the names of its rows and columns."""
+    """One site per forward pass of a layer, with labels of rows and columns."""
     found, passes = [], looks.passes
     for number, calls in enumerate(passes, 1):
-        batch, rows, keys = (
-            calls[0].sizes[0],
-            sum(call.sizes[2] for call in calls),
-            max(call.sizes[3] for call in calls),
-        )
+        batch, rows = calls[0].sizes[0], sum(call.sizes[2] for call in calls)
+        keys = max(call.sizes[3] for call in calls)
         if not -batch <= item < batch:
             raise SaccadeError(
-                f"item must be in 0 … {batch - 1}, the texts of the batch, got {item}"
+                f"item must be in 0 … {batch - 1}, the texts of the batch, got {item}",
+                code="index-out-of-range",
             )
-        # an encoder reads the source
+        # An encoder reads the source.
         own = (
             ("columns", "tokens")
             if "encoder" in looks.name and not looks.cross
@@ -100,14 +118,15 @@ def item_weights(calls: list[Look], item: int, rows: Sequence[int] | None) -> Te
 def labels(
     name: str, what: str, size: int, order: Sequence[str], texts: dict[str, list[str]]
 ) -> list[str]:
-    """The first text that has a token for each row or column."""
+    """The first of the texts whose length fits the rows or columns."""
     for one in order:
         if len(texts[one]) == size:
             return texts[one]
     counts = " and ".join(f"{len(text)} {one}" for one, text in texts.items())
     why = "pass one token per position, special tokens and padding too; a generated text without its last token, which is never read"
     raise SaccadeError(
-        f"'{name}' has {size} {what}{'s' * (size != 1)}, and there are {counts}; {why}"
+        f"'{name}' has {size} {what}{'s' * (size != 1)}, and there are {counts}; {why}",
+        code="tokens-do-not-fit",
     )
 
 
@@ -119,16 +138,17 @@ def show_pretrained(
     beam: int = 1,
     device: str | torch.device = "cpu",
 ) -> Document:
-    """What every attention of a model of Hugging Face looked at while it read a text, or generated one from it (or a given target)."""
+    """The attention of a Hugging Face model that reads a text, and generates a target unless one is given."""
     if not text.strip():
-        raise SaccadeError("the text is empty; give a sentence")
+        raise SaccadeError("the text is empty; give a sentence", code="text-empty")
     if beam < 1:
-        raise SaccadeError(f"beam must be at least 1, got {beam}")
+        raise SaccadeError(f"beam must be at least 1, got {beam}", code="beam-out-of-range")
     tokenizer, model = load_pretrained(name)
     model = model.to(device).eval()
     if target is not None and not model.config.is_encoder_decoder:
         raise SaccadeError(
-            f"{name} is not an encoder–decoder and generates nothing from a source; leave the target out"
+            f"{name} is not an encoder–decoder and generates nothing from a source; leave the target out",
+            code="no-decoder",
         )
     inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(device)
     count = inputs["input_ids"].shape[1]
@@ -138,7 +158,8 @@ def show_pretrained(
     )
     if not 0 < count <= limit:
         raise SaccadeError(
-            f"the text has {count} tokens, and {name} reads 1 to {limit}; give another"
+            f"the text has {count} tokens, and {name} reads 1 to {limit}; give another",
+            code="text-too-long",
         )
     source = readable_tokens(tokenizer, inputs["input_ids"][0])
     if not model.config.is_encoder_decoder:
@@ -146,12 +167,14 @@ def show_pretrained(
             model(**inputs)
         if seen:
             return look(seen, source, title=text, model=Path(name).name)
-        # of attention that computes its weights in a way of its own, as DeBERTa's does
+        # DeBERTa and others compute their weights with a formula of their own.
         with quiet_model(name, model):
             given = getattr(model(**inputs, output_attentions=True), "attentions", None) or ()
         if not given:
             what = f"{name} has no attention that can be seen (a {model.config.model_type} model)"
-            raise SaccadeError(f"{what}; give a model whose layers attend with softmax")
+            raise SaccadeError(
+                f"{what}; give a model whose layers attend with softmax", code="no-attention"
+            )
         layers = [
             Found(f"layer {n}", source, source, each.shape[1], partial(layer_rows, each))
             for n, each in enumerate(given)
@@ -177,7 +200,8 @@ def show_pretrained(
     document = look(seen, readable_tokens(tokenizer, read[0]), source, text, Path(name).name)
     document.target = readable_tokens(tokenizer, written[0])
     for site in document.sites:
-        if seen[site.name].cross:  # a row of an alignment is the token that was generated there
+        # A row of an alignment is the token generated there.
+        if seen[site.name].cross:
             site.rows = document.target
     return document
 
@@ -188,14 +212,14 @@ def layer_rows(weights: Tensor, rows: Sequence[int] | None) -> Tensor:
 
 @contextmanager
 def quiet_model(name: str, model: Any) -> Iterator[None]:
-    """Within the `with`, warnings of a model are not shown, and its own error becomes a sentence."""
+    """Suppresses a model's warnings and turns its exceptions into a SaccadeError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except (SaccadeError, MemoryError):
         raise
-    except Exception as error:  # whatever a stranger's model raises
+    except Exception as error:
         reads = [one for one in OTHER_INPUTS if one in inspect.signature(model.forward).parameters]
         why = (
             f"it reads {' and '.join(reads)} as well"
@@ -203,17 +227,19 @@ def quiet_model(name: str, model: Any) -> Iterator[None]:
             else (str(error).strip() or type(error).__name__).split("\n")[0]
         )
         raise SaccadeError(
-            f"{name} cannot read a text alone: {why}; run it in Python inside `with saccade.record(model)`"
+            f"{name} cannot read a text alone: {why}; run it in Python inside `with saccade.record(model)`",
+            code="model-reads-no-text",
         ) from None
 
 
 def load_pretrained(name: str) -> tuple[Any, Any]:
-    """The tokenizer and the model of a folder, or of a name in the cache. Nothing is downloaded, and nothing is unpickled."""
+    """Loads a tokenizer and a model from a folder or the local cache, without downloads and pickles."""
     try:
         import transformers
     except ImportError:
         raise SaccadeError(
-            "hf: needs transformers; install it with `pip install 'saccade-attention[huggingface]'`"
+            "hf: needs transformers; install it with `pip install 'saccade-attention[huggingface]'`",
+            code="package-missing",
         ) from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -221,7 +247,8 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
     if os.path.isdir(name):
         if "config.json" not in files:
             raise SaccadeError(
-                f"{name} has no config.json; expected a folder that `save_pretrained` has written"
+                f"{name} has no config.json; expected a folder that `save_pretrained` has written",
+                code="folder-not-a-model",
             )
         if not any(file.endswith(".safetensors") for file in files):
             kept = (
@@ -230,7 +257,8 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
                 else "no weights"
             )
             raise SaccadeError(
-                f"{name} has {kept}; expected model.safetensors, as `model.save_pretrained` writes it"
+                f"{name} has {kept}; expected model.safetensors, as `model.save_pretrained` writes it",
+                code="folder-not-a-model",
             )
 
     def ask(what: str, kind: Any, **options: Any) -> Any:
@@ -238,11 +266,13 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
             return kind.from_pretrained(
                 name, local_files_only=True, trust_remote_code=False, **options
             )
-        except Exception as error:  # whatever a stranger's files cause
+        except Exception as error:
             why = str(error).strip().split("\n")[0].rstrip(".")
             if not os.path.isdir(name):
                 why = f"neither a folder nor complete in the cache of Hugging Face; write hf:FOLDER, or run `hf download {name}`"
-            raise SaccadeError(f"no {what} can be loaded from '{name}': {why}") from None
+            raise SaccadeError(
+                f"no {what} can be loaded from '{name}': {why}", code="cannot-load"
+            ) from None
 
     settings = ask("model", transformers.AutoConfig)
     of_text = (
@@ -250,29 +280,32 @@ def load_pretrained(name: str) -> tuple[Any, Any]:
         and type(settings) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
     )
     kind = transformers.AutoModelForSeq2SeqLM if of_text else transformers.AutoModel
-    # eager, whatever a stranger's config.json names: other implementations may be kernels that are fetched and run
+    # Force eager attention: a config.json may name kernels that are downloaded and run.
     options = {"use_safetensors": True, "attn_implementation": "eager", "output_loading_info": True}
     model, loaded = ask("model", kind, config=settings, **options)
-    # it reads what attention has made
+    # The pooler is not needed for attention.
     missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)
     if missing:
         raise SaccadeError(
-            f"{name} lacks {len(missing)} of the model's weights, such as {missing[0]}; save it again as a whole"
+            f"{name} lacks {len(missing)} of the model's weights, such as {missing[0]}; save it again as a whole",
+            code="checkpoint-damaged",
         )
     if model.main_input_name != "input_ids":
         raise SaccadeError(
-            f"{name} reads {model.main_input_name}, not text; run it in Python inside `with saccade.record(model)`"
+            f"{name} reads {model.main_input_name}, not text; run it in Python inside `with saccade.record(model)`",
+            code="model-reads-no-text",
         )
-    # an empty one would be made up
+    # transformers would create an empty tokenizer.
     if os.path.isdir(name) and not any(file.startswith(TOKENIZER_PREFIXES) for file in files):
         raise SaccadeError(
-            f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`"
+            f"{name} has no tokenizer; write one there with `tokenizer.save_pretrained`",
+            code="tokenizer-missing",
         )
     return ask("tokenizer", transformers.AutoTokenizer), model
 
 
 def readable_tokens(tokenizer: Any, ids: torch.Tensor) -> list[str]:
-    """The tokens as people read them: bytes decoded, spaces as ▁."""
+    """The tokens in readable form: bytes decoded, spaces as ▁."""
     if not any("Ġ" in piece for piece in tokenizer.get_vocab()):
         return list(map(str, tokenizer.convert_ids_to_tokens(ids.tolist())))
     return [

@@ -1,7 +1,7 @@
-"""Hugging Face's attention functions, listened to while a record is open: eager, flex and flash attention, and any registered one.
+"""Records Hugging Face's attention functions: eager, flex, flash and registered ones.
 
-Layers of transformers fetch their attention function by name at each call (`AttentionInterface.get_interface`); while a record is open they
-get one that runs it and then notes q and k. The `sdpa` function is noticed by itself.
+Layers of transformers look up their attention function at each call (`AttentionInterface.get_interface`). While a record is open, they
+get a wrapper that records q and k. The `sdpa` function is intercepted by core/intercepts.py.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ open_records = 0
 
 @contextmanager
 def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """While any record is open, the attention functions of transformers are noticed."""
+    """Wraps the attention functions of transformers while any record is open."""
     interface: Any = getattr(
         sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None
     )
-    # none of its models can be here, or a version before 5
+    # transformers is not loaded, or older than version 5.
     if not hasattr(interface, "get_interface"):
         yield
         return
@@ -47,7 +47,7 @@ def listen(model: nn.Module, seen: Seen, modules: Sequence[nn.Module]) -> Iterat
 
 
 def wrap_interface(get_interface: Callable[..., Any]) -> Callable[..., Any]:
-    """What gives layers their attention functions, such that these are noticed."""
+    """A lookup function that returns recording attention functions."""
 
     @wraps(get_interface)
     def get(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def wrap_interface(get_interface: Callable[..., Any]) -> Callable[..., Any]:
         ) -> Any:
             before = recorded_calls()
             found = function(module, query, key, value, mask, *rest, **options)
-            # not by a function inside, such as F.scaled_dot_product_attention
+            # A function inside, such as F.scaled_dot_product_attention, may have recorded it.
             if recorded_calls() == before:
                 record_call(lambda: look_of(module, query, key, mask, found[1], **options))
             return found
@@ -78,8 +78,8 @@ def wrap_interface(get_interface: Callable[..., Any]) -> Callable[..., Any]:
 def look_of(
     module: nn.Module, query: Tensor, key: Tensor, mask: Any, made: Any, **options: Any
 ) -> ForeignLook:
-    """A call of an attention function. Weights `made` by an eager one are kept where they are not those of the common formula."""
-    # of a flex attention's BlockMask
+    """A call of an attention function. Weights `made` by an eager one are stored if they differ from the common formula."""
+    # A BlockMask of flex attention has a `mask_mod`.
     added, visible = ([options.get("position_bias")], getattr(mask, "mask_mod", None))
     weights = (
         made
@@ -88,7 +88,7 @@ def look_of(
     )
     if isinstance(mask, Tensor):
         added.append(mask[:, None, None].bool() if mask.dim() == 2 else mask)
-    # a kernel that hides later keys itself: flash
+    # Flash attention hides later keys itself.
     if visible is None and weights is None and (mask is None or mask.dim() == 2):
         causal, window = options.get("is_causal"), options.get("sliding_window") or key.shape[2]
         causal = getattr(module, "is_causal", False) if causal is None else causal
@@ -116,7 +116,7 @@ def look_of(
 
 
 def kernel_mask(before: int, causal: bool, window: int) -> Callable[..., Tensor]:
-    """What a kernel hides by itself: later keys, and those outside of a window; query 0 is at key `before`."""
+    """The visibility rule of a causal or windowed kernel. Query 0 is at key `before`."""
     after = 0 if causal else 1 << 40
     return lambda b, h, i, j: (j <= i + before + after) & (j > i + before - window)
 

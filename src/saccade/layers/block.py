@@ -19,21 +19,9 @@ from .residuals import Residual
 # `mixer`, `feedforward` and `cross` (None without a memory) are made for a block that asks for them. `make_mixer(times=1)` makes further
 # ones, with `times` as many heads, and `make_cross()` further readers of the memory.
 FACTS = (
-    "mixer",
-    "feedforward",
-    "residual",
-    "cross",
-    "make_mixer",
-    "make_cross",
-    "norm",
-    "dim",
-    "hidden",
-    "heads",
-    "dropout",
-    "n",
-    "depth",
-    "role",
-)
+    "mixer", "feedforward", "residual", "cross", "make_mixer", "make_cross", "norm", "dim",
+    "hidden", "heads", "dropout", "n", "depth", "role",
+)  # fmt: skip
 table: Table[type[Block]] = Table("blocks", "block", facts=FACTS)
 
 
@@ -76,10 +64,8 @@ class Block(nn.Module):
         super().__init__()
         feedforward = None if isinstance(feedforward, NoFeedForward) else feedforward
         self.mixer, self.cross, self.feedforward = mixer, cross, feedforward
-        self.around_mixer, self.around_feedforward = (
-            residual(),
-            None if feedforward is None else residual(),
-        )
+        self.around_mixer = residual()
+        self.around_feedforward = None if feedforward is None else residual()
         self.around_cross = None if cross is None else residual()
         if cross is not None:
             cross.cross = True

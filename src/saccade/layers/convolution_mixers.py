@@ -60,7 +60,8 @@ def direction_and_real(
     parts = (False, Full()) if mask is None else mask.causal_and_keys()
     if parts is None:
         raise SaccadeError(
-            f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others"
+            f"{who} knows causal and padding masks alone, got {mask!r}; use {instead} for others",
+            code="mask-not-supported",
         )
     causal, keys = parts
     if type(keys) is Full:
@@ -87,16 +88,12 @@ class LightConvolution(ConvolutionMixer):
         pointwise: bool = False,
     ) -> None:
         super().__init__()
-        self.heads, self.width, self.kernel_dropout, self.channels = (
-            kernels or heads,
-            width,
-            kernel_dropout,
-            dim,
-        )
+        self.heads, self.width, self.kernel_dropout = kernels or heads, width, kernel_dropout
+        self.channels = dim
         if self.heads < 1 or dim % self.heads:
             name = "heads" if kernels is None else "kernels"
             wrong = f"dim must be a multiple of {name}, got dim={dim} and {name}={self.heads}"
-            raise SaccadeError(f"{wrong}; choose {name} that divide it")
+            raise SaccadeError(f"{wrong}; choose {name} that divide it", code="heads-do-not-divide")
         self.inner, self.outer = nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
         self.pointwise = nn.Linear(dim, dim) if pointwise else None
         initialize(self.inner, self.outer, *([] if self.pointwise is None else [self.pointwise]))
@@ -154,10 +151,8 @@ class FullConvolution(ConvolutionMixer):
     def __init__(self, dim: int, out: int, width: int) -> None:
         super().__init__()
         self.width, self.channels = width, dim
-        self.kernel, self.bias = (
-            nn.Parameter(torch.empty(out, dim, width)),
-            nn.Parameter(torch.zeros(out)),
-        )
+        self.kernel = nn.Parameter(torch.empty(out, dim, width))
+        self.bias = nn.Parameter(torch.zeros(out))
         nn.init.xavier_uniform_(self.kernel)
 
     def convolve(self, inputs: Tensor, at: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ CLUSTERS, GROWTH = 3, 2.5
 def spell(words: Sequence[str], most: int = 24) -> list[list[int]]:
     """Each word as begin, its UTF-8 bytes + 3, end, filled up with 0; a word of more than `most` bytes keeps its first and last halves."""
     if most < 2:
-        raise SaccadeError(f"most must be at least 2 bytes, got {most}")
+        raise SaccadeError(f"most must be at least 2 bytes, got {most}", code="size-out-of-range")
     spelled = []
     for word in words:
         found = word.encode("utf-8", "surrogatepass")
@@ -81,7 +81,8 @@ class Embedding(nn.Module):
         if tokens.dim() > 2:
             shape = f"batch × positions, got shape {tuple(tokens.shape)}"
             raise SaccadeError(
-                f"this model reads token ids alone, {shape}; or choose model.embedding=characters-cnn"
+                f"this model reads token ids alone, {shape}; or choose model.embedding=characters-cnn",
+                code="not-token-ids",
             )
 
 
@@ -140,7 +141,8 @@ def factor_per_cluster(
         return [given] * count
     if len(given) != count:
         raise SaccadeError(
-            f"{name} lists {len(given)} numbers, and {count} clusters follow the first; list one for each of these"
+            f"{name} lists {len(given)} numbers, and {count} clusters follow the first; list one for each of these",
+            code="clusters-do-not-fit",
         )
     return list(given)
 
@@ -239,7 +241,10 @@ class Characters(Embedding):
         super().__init__()
         if min(width, byte_dim) < 1 or not 0 <= word_dropout < 1:
             got = f"{byte_dim}, {width} and {word_dropout}"
-            raise SaccadeError(f"widths must be at least 1 and word_dropout in [0, 1), got {got}")
+            raise SaccadeError(
+                f"widths must be at least 1 and word_dropout in [0, 1), got {got}",
+                code="size-out-of-range",
+            )
         self.table, self.vocab, self.dim = nn.Embedding(vocab, dim), vocab, dim
         self.bytes = nn.Embedding(SYMBOLS, byte_dim, padding_idx=0)
         self.join = nn.Linear(dim + width, dim)
@@ -261,7 +266,7 @@ class Characters(Embedding):
     def forward(self, tokens: Tensor) -> Tensor:
         if tokens.dim() != 3 or tokens.shape[-1] < 2:
             shape = f"batch × positions × (1 + bytes) as `spell` writes them, got shape {tuple(tokens.shape)}"
-            raise SaccadeError(f"this model reads bytes too, {shape}")
+            raise SaccadeError(f"this model reads bytes too, {shape}", code="bytes-missing")
         ids, bytes = tokens[..., 0], tokens[..., 1:]
         if self.training and self.word_dropout:
             ids = ids.masked_fill(

@@ -52,11 +52,8 @@ class EncoderCell(Cell):
     ) -> None:
         super().__init__()
         self.dim, self.hidden, self.dropout = dim, hidden, nn.Dropout(dropout)
-        self.gated, self.left, self.norm = (
-            nn.Linear(dim, 2 * dim),
-            nn.Linear(dim, hidden),
-            nn.LayerNorm(hidden),
-        )
+        self.gated, self.left = nn.Linear(dim, 2 * dim), nn.Linear(dim, hidden)
+        self.norm = nn.LayerNorm(hidden)
         half = max(dim // 2, 1)
         self.mixers = nn.ModuleList(
             [
@@ -101,10 +98,8 @@ class DecoderCell(Cell):
     ) -> None:
         super().__init__()
         self.dim, self.dropout, self.norm = dim, nn.Dropout(dropout), nn.LayerNorm(2 * dim)
-        wide, narrow = (
-            SeparableConvolution(dim, 2 * dim, 11),
-            SeparableConvolution(dim, max(dim // 2, 1), 7),
-        )
+        wide = SeparableConvolution(dim, 2 * dim, 11)
+        narrow = SeparableConvolution(dim, max(dim // 2, 1), 7)
         self.mixers = nn.ModuleList(
             [make_mixer(2), wide, narrow, SeparableConvolution(2 * dim, dim, 7), make_mixer()]
         )
@@ -112,13 +107,9 @@ class DecoderCell(Cell):
         self.feedforward = MLP(dim, hidden, dropout, Choice(Swish))
         first = [self.mixers[0], self.readers[0]]
         self.put(
-            residual,
-            first,
-            self.mixers[1:4],
-            [self.mixers[4]],
-            [self.readers[1]],
+            residual, first, self.mixers[1:4], [self.mixers[4]], [self.readers[1]],
             [self.feedforward],
-        )
+        )  # fmt: skip
 
     def forward(self, x: Tensor, mix: Apply, read: Apply) -> Tensor:
         def branches(y: Tensor) -> Tensor:

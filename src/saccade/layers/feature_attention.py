@@ -78,13 +78,12 @@ class Cbam(FeatureAttention):
         super().__init__()
         if width % 2 == 0:
             raise SaccadeError(
-                f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}"
+                f"expected an odd width of cbam's convolution, got {width}; choose {width - 1} or {width + 1}",
+                code="width-not-odd",
             )
         self.squeeze = ChannelMLP(dim, reduction, bias=False)
-        self.convolution, self.norm = (
-            nn.Conv2d(2, 1, width, padding=width // 2, bias=False),
-            norms.BatchNorm(1),
-        )
+        self.convolution = nn.Conv2d(2, 1, width, padding=width // 2, bias=False)
+        self.norm = norms.BatchNorm(1)
 
     def weights(self, x: Tensor) -> dict[str, Tensor]:
         channels = self.of_channels(x)

@@ -101,7 +101,8 @@ def activation_of(given: Callable[..., nn.Module] | str) -> nn.Module:
         made = None
     if not isinstance(made, nn.Module):
         raise SaccadeError(
-            f"expected an activation, got {given!r}; pass a name such as 'gelu', or a class such as torch.nn.GELU"
+            f"expected an activation, got {given!r}; pass a name such as 'gelu', or a class such as torch.nn.GELU",
+            code="unknown-activation",
         )
     return made
 
@@ -222,17 +223,22 @@ class Experts(nn.Module):
     ) -> None:
         super().__init__()
         if top > count:
-            raise SaccadeError(f"top must be at most count, got {top} of {count} experts")
+            raise SaccadeError(
+                f"top must be at most count, got {top} of {count} experts",
+                code="experts-out-of-range",
+            )
         if every > depth:
             raise SaccadeError(
-                f"every={every} leaves no block with experts among {depth}; choose at most {depth}"
+                f"every={every} leaves no block with experts among {depth}; choose at most {depth}",
+                code="experts-out-of-range",
             )
         self.dense = None if (n + 1) % every == 0 else MLP(dim, hidden, dropout, activation, bias)
         if self.dense is not None:
             return
         if threshold is not None and top == 1:
             raise SaccadeError(
-                f"threshold={threshold} is for choices after the first, and top is 1; leave it out"
+                f"threshold={threshold} is for choices after the first, and top is 1; leave it out",
+                code="setting-without-effect",
             )
         self.count, self.top, self.capacity, self.balance = count, top, capacity, balance
         self.jitter, self.threshold, hidden = jitter, threshold, expert_hidden or hidden

@@ -41,7 +41,8 @@ class FunnelStack(Stack):
     ) -> None:
         if parts > depth:
             raise SaccadeError(
-                f"stack.parts is {parts}, and there are {depth} blocks; choose at most one part per block"
+                f"stack.parts is {parts}, and there are {depth} blocks; choose at most one part per block",
+                code="stack-parts-out-of-range",
             )
         super().__init__(block, depth, norm)
         self.parts, self.role = parts, role
@@ -57,11 +58,13 @@ class FunnelStack(Stack):
                 or overrides(mixer, "mix", MultiHeadAttention)
             ):
                 raise SaccadeError(
-                    "stack=funnel pools the queries of attention; choose mixer=attention and block=standard"
+                    "stack=funnel pools the queries of attention; choose mixer=attention and block=standard",
+                    code="parts-do-not-combine",
                 )
             if mixer.mechanism.mask.compares_positions or mixer.mechanism.mask.computed:
                 raise SaccadeError(
-                    "stack=funnel has queries at every second position, which model.mask cannot count; leave it out"
+                    "stack=funnel has queries at every second position, which model.mask cannot count; leave it out",
+                    code="parts-do-not-combine",
                 )
 
     def shortened(self, lengths: Tensor) -> Tensor:
@@ -84,7 +87,8 @@ class FunnelStack(Stack):
         causal, real = direction_and_real(mask, x, "a funnel", "stack=plain")
         if causal:
             raise SaccadeError(
-                "a funnel pools later positions with earlier ones, and the mask is causal; use stack=plain"
+                "a funnel pools later positions with earlier ones, and the mask is causal; use stack=plain",
+                code="mask-not-supported",
             )
         lengths = (
             torch.full((x.shape[0],), size, device=x.device)

@@ -73,7 +73,8 @@ class GraphAttention(Site, Mixer):
         super().__init__()
         if heads < 1 or dim % heads:
             raise SaccadeError(
-                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it"
+                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it",
+                code="heads-do-not-divide",
             )
         self.heads, self.width, self.dropout = heads, dim // heads, dropout
         score = GraphScore(self.width, self.width, heads)
@@ -110,14 +111,12 @@ class MessagePassing(Mixer):
         super().__init__()
         if aggregate not in AGGREGATES:
             raise SaccadeError(
-                f"expected an aggregate of {', '.join(AGGREGATES)}, got {aggregate!r}; choose one of these"
+                f"expected an aggregate of {', '.join(AGGREGATES)}, got {aggregate!r}; choose one of these",
+                code="unknown-choice",
             )
         self.aggregate, self.needs_relation = aggregate, kinds > 0
-        self.own, self.other, self.update = (
-            nn.Linear(dim, dim),
-            nn.Linear(dim, dim, bias=False),
-            nn.Linear(2 * dim, dim),
-        )
+        self.own, self.other = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
+        self.update = nn.Linear(2 * dim, dim)
         self.edges = normal_parameter(kinds + 1, dim, std=0.02) if kinds else None
         initialize(self.own, self.other, self.update)
 
@@ -127,7 +126,8 @@ class MessagePassing(Mixer):
         if self.edges is not None:
             if positions is None or positions.relation is None:
                 raise SaccadeError(
-                    "messages along kinds of edges need these; pass `Positions.line(N, N, relation=kinds)`"
+                    "messages along kinds of edges need these; pass `Positions.line(N, N, relation=kinds)`",
+                    code="relation-missing",
                 )
             messages = (
                 messages + self.edges.to(x.dtype)[positions.relation.clamp(0, len(self.edges) - 1)]
@@ -193,7 +193,8 @@ class AttendLinks(nn.Module):
         super().__init__()
         if not last and width % heads:
             raise SaccadeError(
-                f"the width must be a multiple of heads, got {width} and {heads}; choose heads that divide it"
+                f"the width must be a multiple of heads, got {width} and {heads}; choose heads that divide it",
+                code="heads-do-not-divide",
             )
         self.heads, self.last, self.dropout = (last_heads if last else heads), last, dropout
         self.width = width if last else width // heads

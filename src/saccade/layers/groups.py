@@ -50,7 +50,8 @@ class GroupConvolution(nn.Module):
         super().__init__()
         if width % 2 == 0:
             raise SaccadeError(
-                f"expected an odd width of a group convolution, got {width}; choose {width - 1} or {width + 1}"
+                f"expected an odd width of a group convolution, got {width}; choose {width - 1} or {width + 1}",
+                code="width-not-odd",
             )
         count = len(self.elements)
         self.weight = nn.Parameter(

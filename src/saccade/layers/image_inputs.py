@@ -55,7 +55,8 @@ class SinusoidalGrid(nn.Module):
         super().__init__()
         if dim % 4:
             raise SaccadeError(
-                f"sinusoids of rows and columns need a width that 4 divides, got {dim}; change model.dim"
+                f"sinusoids of rows and columns need a width that 4 divides, got {dim}; change model.dim",
+                code="width-not-divisible",
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,7 +92,8 @@ class ConvolutionStem(nn.Module):
         if patch != 2**halvings or dim % patch:
             wrong = f"model.stem=convolution halves images and doubles widths, got model.patch={patch} and model.dim={dim}"
             raise SaccadeError(
-                f"{wrong}; choose a patch of 1, 2, 4, 8 … that divides the width, or model.stem=patches"
+                f"{wrong}; choose a patch of 1, 2, 4, 8 … that divides the width, or model.stem=patches",
+                code="patch-out-of-range",
             )
         widths = [3, *(dim >> n for n in reversed(range(max(halvings, 1))))]
         layers: list[nn.Module] = []
@@ -117,12 +119,8 @@ class Bridge(nn.Module):
         self, before: int, dim: int, norm: nn.Module, grid: nn.Module, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.project, self.norm, self.grid, self.dropout = (
-            nn.Linear(before, dim),
-            norm,
-            grid,
-            Dropout(dropout),
-        )
+        self.project, self.norm, self.grid = nn.Linear(before, dim), norm, grid
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, size: tuple[int, int]) -> Tensor:
         """`size`: rows and columns of the N positions."""

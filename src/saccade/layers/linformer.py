@@ -43,12 +43,15 @@ class Linformer(MultiHeadAttention):
         )
         if share not in SHARED:
             raise SaccadeError(
-                f"expected a share that is one of {', '.join(SHARED)}, got {share!r}; choose one of these"
+                f"expected a share that is one of {', '.join(SHARED)}, got {share!r}; choose one of these",
+                code="unknown-choice",
             )
         position = self.mechanism.position
         if type(self.mechanism.mask) is not Full or position.biases or position.adds_values:
             wrong = "a linformer has fewer keys than tokens, and model.mask, or a position that adds to scores or values, asks for each"
-            raise SaccadeError(f"{wrong}; leave them out, or choose mixer=attention")
+            raise SaccadeError(
+                f"{wrong}; leave them out, or choose mixer=attention", code="parts-do-not-combine"
+            )
         planes = heads if share == "none" else 1
         self.max_len = max_len
         self.project_keys = nn.Parameter(torch.empty(planes, k, max_len))
@@ -79,14 +82,14 @@ class Linformer(MultiHeadAttention):
         hides, keys = (False, Full()) if mask is None else mask.causal_and_keys() or (True, Full())
         if hides:
             wrong = f"a linformer knows padding masks alone, got {mask!r}"
-            raise SaccadeError(f"{wrong}; use mixer=attention for others")
+            raise SaccadeError(
+                f"{wrong}; use mixer=attention for others", code="mask-not-supported"
+            )
         k, v = self.split(self.k(x), self.heads), self.split(self.v(x), self.heads)
         position = self.mechanism.position
         if type(position) is not NoPosition:
-            k, v = (
-                position.encode(k, positions.j, positions),
-                position.encode_values(v, positions.j, positions),
-            )
+            k = position.encode(k, positions.j, positions)
+            v = position.encode_values(v, positions.j, positions)
         to_keys, to_values = (
             self.columns(matrix, positions) for matrix in (self.project_keys, self.project_values)
         )
@@ -104,7 +107,8 @@ class Linformer(MultiHeadAttention):
 
     def start(self, x: Tensor) -> NoReturn:
         raise SaccadeError(
-            "a linformer cannot read position by position; choose mixer=attention for a model that generates"
+            "a linformer cannot read position by position; choose mixer=attention for a model that generates",
+            code="cannot-generate",
         )
 
     def step(

@@ -89,21 +89,25 @@ def check_faces(vertices: Tensor, faces: Tensor) -> None:
     ):
         got = f"got {tuple(vertices.shape)} and {tuple(faces.shape)}"
         raise SaccadeError(
-            f"expected vertices (N × 3) and triangles (F × 3), {got}; pass points in space and three numbers per face"
+            f"expected vertices (N × 3) and triangles (F × 3), {got}; pass points in space and three numbers per face",
+            code="shapes-do-not-fit",
         )
     if len(faces) > MAX_EDGES // 6:
         raise SaccadeError(
-            f"expected at most {MAX_EDGES // 6:,} triangles, got {len(faces):,}; simplify the mesh"
+            f"expected at most {MAX_EDGES // 6:,} triangles, got {len(faces):,}; simplify the mesh",
+            code="too-many-triangles",
         )
     used = torch.zeros(len(vertices), dtype=torch.bool)
     if int(faces.min()) < 0 or int(faces.max()) >= len(vertices):
         raise SaccadeError(
-            f"expected numbers of vertices from 0 to {len(vertices) - 1} in faces; count them from 0"
+            f"expected numbers of vertices from 0 to {len(vertices) - 1} in faces; count them from 0",
+            code="index-out-of-range",
         )
     used[faces.flatten()] = True
     if not used.all():
         raise SaccadeError(
-            f"vertex {int((~used).nonzero()[0])} is in no face, so it has no tangent plane; leave it out"
+            f"vertex {int((~used).nonzero()[0])} is in no face, so it has no tangent plane; leave it out",
+            code="vertex-without-face",
         )
 
 
@@ -139,10 +143,8 @@ class MeshConvolution(nn.Module):
         super().__init__()
         self.orders = orders
         self.own = weight(orders, dim, dim)
-        self.direct, self.mirrored = (
-            weight(orders, orders, dim, dim),
-            weight(orders, orders, dim, dim),
-        )
+        self.direct = weight(orders, orders, dim, dim)
+        self.mirrored = weight(orders, orders, dim, dim)
 
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         """B N orders C complex → the same; order 0 is real."""
@@ -188,10 +190,8 @@ class MeshGate(nn.Module):
 
     def __init__(self, dim: int, orders: Orders = 3) -> None:
         super().__init__()
-        self.gain, self.bias = (
-            nn.Parameter(torch.ones(orders, dim)),
-            nn.Parameter(torch.zeros(orders, dim)),
-        )
+        self.gain = nn.Parameter(torch.ones(orders, dim))
+        self.bias = nn.Parameter(torch.zeros(orders, dim))
 
     def forward(self, x: Tensor, mesh: Mesh) -> Tensor:
         scalars = torch.relu(x[:, :, :1].real + self.bias[:1]) + 0j

@@ -61,8 +61,12 @@ def check_length(positions: Positions, max_len: int) -> None:
         return
     if count > max_len:
         wrong = f"expected at most {max_len} positions (mixer.max_len), got {count}"
-        raise SaccadeError(f"{wrong}; shorten the text, or train with a larger model.mixer.max_len")
+        raise SaccadeError(
+            f"{wrong}; shorten the text, or train with a larger model.mixer.max_len",
+            code="position-out-of-range",
+        )
     if first < 0:
         raise SaccadeError(
-            f"position {first} is before the first that the mixer has learned; give as many keys as queries"
+            f"position {first} is before the first that the mixer has learned; give as many keys as queries",
+            code="position-out-of-range",
         )

@@ -59,10 +59,8 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
         and not torch.compiler.is_exporting()
         and x.numel() >= MIN_JOINED_POSITIONS * x.shape[-1]
     ):
-        weights, biases = (
-            [weight for weight, _ in pairs],
-            [bias for _, bias in pairs if bias is not None],
-        )
+        weights = [weight for weight, _ in pairs]
+        biases = [bias for _, bias in pairs if bias is not None]
         few = (
             x.is_cuda
             and x.dtype == weights[0].dtype
@@ -115,30 +113,35 @@ class MultiHeadAttention(Site, Mixer):
         super().__init__()
         if isinstance(dim, Tensor):
             raise SaccadeError(
-                "expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)"
+                "expected dim, a number, got a tensor; make the layer first: MultiHeadAttention(dim, heads)(x)",
+                code="not-a-number",
             )
         kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or (dim % heads and head_width is None):
             raise SaccadeError(
-                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it"
+                f"dim must be a multiple of heads, got dim={dim} and heads={heads}; choose heads that divide it",
+                code="heads-do-not-divide",
             )
         if head_width is not None and head_width < 1:
             raise SaccadeError(
-                f"head_width must be at least 1, got {head_width}; leave it out for dim / heads"
+                f"head_width must be at least 1, got {head_width}; leave it out for dim / heads",
+                code="size-out-of-range",
             )
         if kv_heads < 1 or heads % kv_heads:
             raise SaccadeError(
-                f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}"
+                f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}; choose a divisor of {heads}",
+                code="heads-do-not-divide",
             )
         if mechanism is not None and not isinstance(mechanism, Mechanism):
             raise SaccadeError(
-                f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)"
+                f"expected a Mechanism, got {mechanism!r}; pass Mechanism(score, normalize, mask, position)",
+                code="not-a-mechanism",
             )
         if mechanism is not None and mechanism.position.heads not in (None, heads):
             got = (
                 f"the position is made for {mechanism.position.heads} heads, the layer has {heads}"
             )
-            raise SaccadeError(f"{got}; build the position with heads={heads}")
+            raise SaccadeError(f"{got}; build the position with heads={heads}", code="heads-differ")
         self.heads, self.kv_heads, self.width = heads, kv_heads, head_width or dim // heads
         self.mechanism = Mechanism() if mechanism is None else mechanism
         self.dropout = dropout
@@ -163,7 +166,7 @@ class MultiHeadAttention(Site, Mixer):
                 f"{sizes}; here both are read from one memory: give kdim and vdim the same value"
             )
         if wrong:
-            raise SaccadeError(wrong)
+            raise SaccadeError(wrong, code="cannot-convert")
         weight, bias = theirs.in_proj_weight, theirs.in_proj_bias
         made = cls(
             theirs.embed_dim,
@@ -224,7 +227,8 @@ class MultiHeadAttention(Site, Mixer):
                 f"{type(self).__name__} overrides `mix` alone, and `step` would attend as before"
             )
             raise SaccadeError(
-                f"{wrong}; override `start` and `step` too to read position by position"
+                f"{wrong}; override `start` and `step` too to read position by position",
+                code="override-missing",
             )
         return KeyValues()
 
@@ -302,7 +306,8 @@ class MultiHeadAttention(Site, Mixer):
         if isinstance(mask, Tensor) and mask.is_floating_point():
             way = "self-attention is layer(x), and layer(x, memory) reads keys and values from a memory"
             raise SaccadeError(
-                f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}"
+                f"the third argument is the mask, got a tensor of shape {tuple(mask.shape)}; {way}",
+                code="argument-order",
             )
         for name, given in (("x", x), ("memory", memory)):
             if given is not None:
@@ -315,11 +320,13 @@ class MultiHeadAttention(Site, Mixer):
         ):
             if len(shape) != 3 or shape[-1] != width:
                 raise SaccadeError(
-                    f"{name} must be batch × positions × {width}, got shape {tuple(shape)}"
+                    f"{name} must be batch × positions × {width}, got shape {tuple(shape)}",
+                    code="shapes-do-not-fit",
                 )
         if memory is not None and memory.shape[0] != sizes[0]:
             raise SaccadeError(
-                f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x"
+                f"x is a batch of {sizes[0]}, memory a batch of {memory.shape[0]}; give one memory per row of x",
+                code="batch-sizes-differ",
             )
         check_order(
             mechanism.mask,
@@ -338,18 +345,21 @@ class MultiHeadAttention(Site, Mixer):
                 else "pass a tensor"
             )
             raise SaccadeError(
-                f"{name} must be a tensor, got {x if isinstance(x, Mask) else type(x).__name__}; {way}"
+                f"{name} must be a tensor, got {x if isinstance(x, Mask) else type(x).__name__}; {way}",
+                code="not-a-tensor",
             )
         weight = (self.q if name == "x" else self.k)._parameters.get("weight")
         if weight is None:
             return
         if x.device != weight.device:
             raise SaccadeError(
-                f"{name} is on {x.device}, the layer on {weight.device}; move one of them with .to(device)"
+                f"{name} is on {x.device}, the layer on {weight.device}; move one of them with .to(device)",
+                code="devices-differ",
             )
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise SaccadeError(
-                f"{name} is of {x.dtype}, the layer of {weight.dtype}; convert one of them with .to(dtype)"
+                f"{name} is of {x.dtype}, the layer of {weight.dtype}; convert one of them with .to(dtype)",
+                code="dtypes-differ",
             )
 
 

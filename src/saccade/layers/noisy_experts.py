@@ -35,7 +35,8 @@ class NoisyExperts(Experts):
     ) -> None:
         if top >= count:
             raise SaccadeError(
-                f"top must be below count, got {top} of {count} experts; choose fewer, or the feedforward 'experts'"
+                f"top must be below count, got {top} of {count} experts; choose fewer, or the feedforward 'experts'",
+                code="experts-out-of-range",
             )
         super().__init__(dim, hidden, dropout, count, top, capacity, 0.0, activation)
         self.importance, self.load = importance, load

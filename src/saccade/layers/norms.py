@@ -23,11 +23,8 @@ class LayerNorm(nn.Module):
 
     def __init__(self, dim: int, eps: Annotated[float, Range(0.0, 1.0)] = 1e-5) -> None:
         super().__init__()
-        self.weight, self.bias, self.eps = (
-            nn.Parameter(torch.ones(dim)),
-            nn.Parameter(torch.zeros(dim)),
-            eps,
-        )
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+        self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
@@ -157,13 +154,7 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         if self.training and input.numel() == input.shape[1]:
             return F.batch_norm(
-                input,
-                self.running_mean,
-                self.running_var,
-                self.weight,
-                self.bias,
-                False,
-                0.0,
+                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0,
                 self.eps,
-            )
+            )  # fmt: skip
         return super().forward(input)

@@ -40,7 +40,8 @@ class LinearHead(nn.Module):
         self.scale, self.vocab = dim**-0.5 if scaled else 1.0, vocab
         if tied is not None and tied.vocab != vocab:
             raise SaccadeError(
-                f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary"
+                f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary",
+                code="vocabulary-differs",
             )
         # in a tuple, so that it is not a part of the head: its parameters have one owner
         self._tied = (tied,)
@@ -128,7 +129,9 @@ class AdaptiveSoftmax(LinearHead):
             wrong = (
                 f"expected a head with the embedding's {fixed[0]}, to which it is tied, got its own"
             )
-            raise SaccadeError(f"{wrong}; leave head.{fixed[0]} out, or set model.tied=false")
+            raise SaccadeError(
+                f"{wrong}; leave head.{fixed[0]} out, or set model.tied=false", code="tied-setting"
+            )
         own = Adaptive(vocab, dim, **given) if tied is None else None  # type: ignore[arg-type]
         super().__init__(dim, vocab, tied or own, bias)
         self.own = own

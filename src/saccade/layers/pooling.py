@@ -122,12 +122,15 @@ class TfIdf(Pool):
         if not held:
             got = f"got {count} texts without any"
             raise SaccadeError(
-                f"tf-idf needs texts with tokens, {got}; pass the training texts as token ids"
+                f"tf-idf needs texts with tokens, {got}; pass the training texts as token ids",
+                code="no-tokens",
             )
         wrong = [token for token in held if not 0 <= token < len(self.idf)]
         if wrong:
             rule = f"expected ids below {len(self.idf)}, got {wrong[0]}"
-            raise SaccadeError(f"{rule}; encode the texts with the model's vocabulary")
+            raise SaccadeError(
+                f"{rule}; encode the texts with the model's vocabulary", code="index-out-of-range"
+            )
         self.idf.fill_(math.log(count / min(held.values())))
         for token, texts_with_it in held.items():
             self.idf[token] = math.log(count / texts_with_it)
@@ -135,7 +138,8 @@ class TfIdf(Pool):
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
         if can_sync() and x.device.type == "cpu" and bool(self.idf[0] < 0):
             raise SaccadeError(
-                "tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first"
+                "tf-idf has read no texts; call `pool.prepare(texts)` with the training texts first",
+                code="pool-not-prepared",
             )
         return share_of_sum(self.idf[tokens], real_positions(x, lengths))
 

@@ -44,20 +44,27 @@ class ProductKeyMemory(nn.Module):
         chosen = list(range(1, depth + 1)) if blocks is None else blocks
         if not chosen or any(not 1 <= one <= depth for one in chosen):
             raise SaccadeError(
-                f"blocks must list whole numbers from 1 to {depth}, got {blocks!r}; 1 is the first block"
+                f"blocks must list whole numbers from 1 to {depth}, got {blocks!r}; 1 is the first block",
+                code="unknown-block",
             )
         if top > subkeys:
-            raise SaccadeError(f"top must be at most subkeys, got {top} of {subkeys}")
+            raise SaccadeError(
+                f"top must be at most subkeys, got {top} of {subkeys}", code="experts-out-of-range"
+            )
         if width % 2:
-            raise SaccadeError(f"width must be even, for two halves of a query, got {width}")
+            raise SaccadeError(
+                f"width must be even, for two halves of a query, got {width}", code="width-not-even"
+            )
         if (decoder or not encoder) and role == "alone":
             which = "decoder=true" if decoder else "encoder=false"
             raise SaccadeError(
-                f"{which} is for a model with an encoder and a decoder; leave it out"
+                f"{which} is for a model with an encoder and a decoder; leave it out",
+                code="setting-without-effect",
             )
         if not (decoder or encoder):
             raise SaccadeError(
-                "encoder=false and decoder=false leave no block with a memory; leave encoder out"
+                "encoder=false and decoder=false leave no block with a memory; leave encoder out",
+                code="no-memory-left",
             )
         here = n + 1 in chosen and {"encoder": encoder, "decoder": decoder}.get(role, True)
         self.dense = None if here else MLP(dim, hidden, dropout)

@@ -217,10 +217,8 @@ class Bidirectional(nn.Module):
             assert isinstance(back, Recurrence)
             x = self.dropout(x) if n else x
             right, left = there(x)[0], back.read_back(x, lengths)
-            x, end = (
-                torch.cat([right, left], -1),
-                torch.cat([last_of(right, lengths), left[:, 0]], -1),
-            )
+            x = torch.cat([right, left], -1)
+            end = torch.cat([last_of(right, lengths), left[:, 0]], -1)
         return x, end
 
 

@@ -159,7 +159,8 @@ class Fixup(Residual):
         if not last or len(layers) < 2:
             wrong = f"{type(part).__name__} has no last linear layer named `out` or `outer` after others"
             raise SaccadeError(
-                f"expected a part whose last layer fixup can start at 0, and {wrong}; choose residual=rezero"
+                f"expected a part whose last layer fixup can start at 0, and {wrong}; choose residual=rezero",
+                code="parts-do-not-combine",
             )
         for layer in layers.values():
             layer.mul_(self.count ** (-1 / (2 * len(layers) - 2)))

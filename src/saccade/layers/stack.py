@@ -32,7 +32,8 @@ def check_use(make: Any, use: str) -> None:
     if use not in getattr(make, "uses", (use,)):
         fit = [entry.name for entry in table if use in entry.make.uses]
         raise SaccadeError(
-            f"model.stack={table.name_of(make)} is not for {USES[use]}; choose one of: {', '.join(fit)}"
+            f"model.stack={table.name_of(make)} is not for {USES[use]}; choose one of: {', '.join(fit)}",
+            code="stack-not-supported",
         )
 
 
@@ -139,11 +140,13 @@ class SharedStack(Stack):
     ) -> None:
         if only not in (None, "encoder", "decoder"):
             raise SaccadeError(
-                f"expected stack.only to be encoder or decoder, got '{only}'; leave it out to share the blocks of both"
+                f"expected stack.only to be encoder or decoder, got '{only}'; leave it out to share the blocks of both",
+                code="unknown-choice",
             )
         if only is not None and role == "alone":
             raise SaccadeError(
-                f"stack.only={only} is for an encoder–decoder, got a model of one stack; leave it out"
+                f"stack.only={only} is for an encoder–decoder, got a model of one stack; leave it out",
+                code="setting-without-effect",
             )
         self.groups = min(groups, depth) if only in (None, role) else depth
         super().__init__(block, depth, norm)

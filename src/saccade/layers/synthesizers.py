@@ -64,13 +64,8 @@ class Synthesized(Position):
         inner: Position,
     ) -> None:
         super().__init__()
-        self.heads, self.kind, self.max_len, self.alpha, self.inner = (
-            heads,
-            kind,
-            max_len,
-            alpha,
-            inner,
-        )
+        self.heads, self.kind, self.max_len, self.alpha = heads, kind, max_len, alpha
+        self.inner = inner
         self.needs_relation, self.first_layer_only = inner.needs_relation, inner.first_layer_only
         shapes: dict[str, list[tuple[int, ...]]] = {
             "dense": [(width, max_len)],
@@ -135,11 +130,9 @@ class Synthesized(Position):
     def spans(self, positions: Positions) -> tuple[Tensor | slice, Tensor | slice]:
         """Where queries and keys are, as slices where they are in a line: these copy nothing."""
         queries, keys = positions.i.shape[-1], positions.j.shape[-1]
-        return (
-            (slice(keys - queries, keys), slice(0, keys))
-            if positions.in_line
-            else (positions.i, positions.j)
-        )
+        if positions.in_line:
+            return (slice(keys - queries, keys), slice(0, keys))
+        return (positions.i, positions.j)
 
 
 def heads_second(x: Tensor) -> Tensor:
@@ -149,11 +142,9 @@ def heads_second(x: Tensor) -> Tensor:
 
 def at_keys(scores: Tensor, j: Tensor) -> Tensor:
     """Of scores for all positions, B H Q L, those of the keys: B H Q K."""
-    return (
-        scores[..., j]
-        if j.dim() == 1
-        else scores.gather(-1, j[:, None, None].expand(*scores.shape[:3], -1))
-    )
+    if j.dim() == 1:
+        return scores[..., j]
+    return scores.gather(-1, j[:, None, None].expand(*scores.shape[:3], -1))
 
 
 class ZeroProjection(nn.Module):
@@ -194,17 +185,21 @@ class Synthesizer(MultiHeadAttention):
         for name, value, known in (("kind", kind, KINDS), ("plus", plus, COMBINATIONS)):
             if value not in known:
                 raise SaccadeError(
-                    f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these"
+                    f"expected a {name} that is one of {', '.join(known)}, got {value!r}; choose one of these",
+                    code="unknown-choice",
                 )
         if rank is not None and not kind.startswith("factorized"):
             raise SaccadeError(
-                f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out"
+                f"rank has no effect on a synthesizer of kind '{kind}', got {rank}; leave it out",
+                code="setting-without-effect",
             )
         make = (lambda score: Mechanism(score)) if make_mechanism is None else make_mechanism
         plain = make(NoScore() if plus == "none" else None)
         if plus == "none" and plain.mask.computed:
             wrong = f"{plain.mask!r} is computed from keys, which a synthesizer without q·k does not have"
-            raise SaccadeError(f"{wrong}; choose another mask, or plus=add")
+            raise SaccadeError(
+                f"{wrong}; choose another mask, or plus=add", code="parts-do-not-combine"
+            )
         super().__init__(
             dim, heads, mechanism=plain, bias=bias, dropout=dropout, head_width=head_width
         )

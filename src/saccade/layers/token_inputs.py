@@ -109,7 +109,8 @@ class Depth(PositionEmbedding):
         super().__init__(dim, join)
         if plain.make is Depth:
             raise SaccadeError(
-                "plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none"
+                "plain positions beside 'depth' are 'depth' again; choose sinusoidal, learned or none",
+                code="parts-do-not-combine",
             )
         self.plain = plain(dim=dim)
         self.vectors = (
@@ -128,7 +129,8 @@ class Depth(PositionEmbedding):
         """`depth` (B N): of each token in its sentence's tree."""
         if depth is None:
             raise SaccadeError(
-                "the depth of words needs parse trees; pass depth=tree_depths(heads)"
+                "the depth of words needs parse trees; pass depth=tree_depths(heads)",
+                code="depth-missing",
             )
         return super().forward(self.plain(x, at), depth)
 
@@ -142,10 +144,8 @@ class PositionedInput(nn.Module):
         super().__init__()
         self.tokens, self.position, self.dropout = tokens, position, Dropout(dropout)
         tokens.initialize(1 / math.sqrt(dim))
-        self.scale, self.reads_bytes = (
-            math.sqrt(dim) if tokens.scale is None else tokens.scale,
-            tokens.reads_bytes,
-        )
+        self.scale = math.sqrt(dim) if tokens.scale is None else tokens.scale
+        self.reads_bytes = tokens.reads_bytes
 
     @property
     def needs_relation(self) -> bool:
@@ -173,10 +173,8 @@ class WordInput(nn.Module):
         super().__init__()
         self.tokens, self.dropout, self.word_dropout = tokens, dropout, word_dropout
         tokens.initialize(std)  # wide enough to keep words apart from the start
-        self.scale, self.reads_bytes = (
-            1.0 if tokens.scale is None else tokens.scale,
-            tokens.reads_bytes,
-        )
+        self.scale = 1.0 if tokens.scale is None else tokens.scale
+        self.reads_bytes = tokens.reads_bytes
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)

@@ -30,10 +30,7 @@ class Branches(nn.Module):
         self.inner_bias = nn.Parameter(torch.zeros(count, 1, hidden))
         self.outer_bias = nn.Parameter(torch.zeros(count, 1, dim))
         # before their softmax
-        self.kappa, self.alpha = (
-            nn.Parameter(torch.zeros(heads)),
-            nn.Parameter(torch.zeros(heads)),
-        )
+        self.kappa, self.alpha = nn.Parameter(torch.zeros(heads)), nn.Parameter(torch.zeros(heads))
         self.dropout = nn.Dropout(dropout)
         inner = dim + hidden * count
         for weight, sizes in (
@@ -78,14 +75,18 @@ class WeightedBlock(Block):
                 if not isinstance(attention, MultiHeadAttention):
                     got = f"got {type(attention).__name__}"
                     raise SaccadeError(
-                        f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out"
+                        f"block=weighted gives the heads of attention MLPs, {got}; leave mixer out",
+                        code="parts-do-not-combine",
                     )
                 heads = attention.heads
                 if not shared and hidden % heads:
                     wrong = (
                         f"hidden must be a multiple of heads, got hidden={hidden} and heads={heads}"
                     )
-                    raise SaccadeError(f"{wrong}; block=weighted gives each head an equal part")
+                    raise SaccadeError(
+                        f"{wrong}; block=weighted gives each head an equal part",
+                        code="heads-do-not-divide",
+                    )
                 inner, count = (hidden, 1) if shared else (hidden // heads, heads)
                 attention.out = Branches(heads, attention.width, dim, inner, dropout, count)
         super().__init__(mixer, None, residual, cross)

@@ -34,62 +34,14 @@ from .vaswani import BaseConfig, BigConfig
 from .vit import ViT
 from .xlnet import RecurrentTwoStream, XLNet
 
+# fmt: off
 __all__ = [
-    "Answerer",
-    "AttendingEncoder",
-    "Bag",
-    "BaseConfig",
-    "BigConfig",
-    "ByteNet",
-    "Carrying",
-    "CarryingLM",
-    "CausalLM",
-    "Classifier",
-]
-__all__ += [
-    "CNN",
-    "ConvS2S",
-    "Decodable",
-    "EfficientNetLite0",
-    "Encoder",
-    "Family",
-    "GraphNetwork",
-    "GroupCNN",
-    "ImageEncoder",
-    "ImageToText",
-    "LanguageModel",
-]
-__all__ += [
-    "LookingEncoder",
-    "MaskedModel",
-    "MeshNetwork",
-    "RecurrentTwoStream",
-    "RnnDecoder",
-    "RnnEncoder",
-    "RnnLanguageModel",
-    "RnnSeq2Seq",
-    "Seq2Seq",
-    "Swin",
-    "Tagger",
-    "TextAutoencoder",
-]
-__all__ += [
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerEncoder",
-    "TransformerXL",
-    "TwoStream",
-    "ViT",
-    "XLNet",
-    "table",
-]
-__all__ += [
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerEncoder",
-    "TransformerXL",
-    "TwoStream",
-    "ViT",
-    "WindowMLP",
-    "table",
-]
+    "CNN", "Answerer", "AttendingEncoder", "Bag", "BaseConfig", "BigConfig", "ByteNet", "Carrying",
+    "CarryingLM", "CausalLM", "Classifier", "ConvS2S", "Decodable", "EfficientNetLite0", "Encoder",
+    "Family", "GraphNetwork", "GroupCNN", "ImageEncoder", "ImageToText", "LanguageModel",
+    "LookingEncoder", "MaskedModel", "MeshNetwork", "RecurrentTwoStream", "RnnDecoder",
+    "RnnEncoder", "RnnLanguageModel", "RnnSeq2Seq", "Seq2Seq", "Swin", "Tagger", "TextAutoencoder",
+    "Transformer", "TransformerDecoder", "TransformerEncoder", "TransformerXL", "TwoStream", "ViT",
+    "WindowMLP", "XLNet", "table",
+]  # fmt: skip
+# fmt: on

@@ -121,15 +121,20 @@ def check_mixer(c: Config, causal: bool) -> None:
     if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
         wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
         raise SaccadeError(
-            f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder"
+            f"{wrong}; choose another mixer such as attention, or model.family=transformer-encoder",
+            code="mixer-not-supported",
         )
     if c.head_width is not None and "head_width" not in parameters(c.mixer.make):
         raise SaccadeError(
-            f"model.head_width has no effect on model.mixer={mixers.table.name_of(c.mixer.make)}; leave it out"
+            f"model.head_width has no effect on model.mixer={mixers.table.name_of(c.mixer.make)}; leave it out",
+            code="setting-without-effect",
         )
     if c.dim % c.heads and c.head_width is None:
         wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
-        raise SaccadeError(f"{wrong}; choose heads that divide it, or set model.head_width")
+        raise SaccadeError(
+            f"{wrong}; choose heads that divide it, or set model.head_width",
+            code="heads-do-not-divide",
+        )
 
 
 def facts_of(heads: int, width: int) -> dict[str, int]:
@@ -284,7 +289,10 @@ def without_relation(made: P) -> P:
     """The input or the stack of a model that reads no parse trees and puts no extra tokens in front, if it needs none."""
     if isinstance(made, stack.Stack) and extra_tokens(made):
         wrong = "model.mask.extra is for an encoder alone, whose global tokens see the whole text"
-        raise SaccadeError(f"{wrong}; leave it out, or choose model.family=transformer-encoder")
+        raise SaccadeError(
+            f"{wrong}; leave it out, or choose model.family=transformer-encoder",
+            code="setting-not-supported",
+        )
     if made.needs_relation:
         wanted = (
             "model.position=syntax"
@@ -292,7 +300,8 @@ def without_relation(made: P) -> P:
             else "model.position_embedding=depth"
         )
         raise SaccadeError(
-            f"{wanted} needs the parse trees of tagging data; choose another position"
+            f"{wanted} needs the parse trees of tagging data; choose another position",
+            code="relation-missing",
         )
     return made
 

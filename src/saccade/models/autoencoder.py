@@ -24,7 +24,8 @@ class Autoencoder(nn.Module):
         if largest > MAX_MATRIX_NUMBERS:
             what = f"pictures of {size[0]} × {size[1]} pixels and autoencoding.latent={latent} make a matrix of {largest:,} numbers"
             raise SaccadeError(
-                f"{what}, at most {MAX_MATRIX_NUMBERS:,} fit; choose a smaller latent, width or data.image_size"
+                f"{what}, at most {MAX_MATRIX_NUMBERS:,} fit; choose a smaller latent, width or data.image_size",
+                code="model-too-large",
             )
         self.body, self.squeeze = body, nn.Linear(given, latent)
         self.decoder = PixelDecoder(latent, width, rows, columns)
@@ -49,10 +50,8 @@ class PixelDecoder(nn.Module):
     def __init__(self, latent: int, width: int, rows: int, columns: int) -> None:
         super().__init__()
         channels = width << DOUBLINGS
-        self.start, self.shape = (
-            nn.Linear(latent, channels * rows * columns),
-            (channels, rows, columns),
-        )
+        self.start = nn.Linear(latent, channels * rows * columns)
+        self.shape = (channels, rows, columns)
         layers: list[nn.Module] = []
         for _ in range(DOUBLINGS):
             layers += [

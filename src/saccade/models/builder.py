@@ -57,7 +57,8 @@ def limit_size(numbers: int, parts: int) -> Iterator[None]:
         total["numbers"] += one.numel() if isinstance(one, torch.Tensor) else 0
         if total["numbers"] > numbers or total["parts"] > parts:
             raise SaccadeError(
-                "its settings describe a larger model than its parameters are; copy the model folder again"
+                "its settings describe a larger model than its parameters are; copy the model folder again",
+                code="model-too-large",
             )
 
     kinds = (
@@ -89,7 +90,8 @@ class Builder:
         self.name, self.where = values.get("family"), where
         if not isinstance(self.name, str):
             raise SaccadeError(
-                f"{where}.family is {self.name!r}; choose one of: {', '.join(models.table.names())}"
+                f"{where}.family is {self.name!r}; choose one of: {', '.join(models.table.names())}",
+                code="unknown-family",
             )
         self.family = models.table[self.name]
         self.images: Any = values.get(IMAGES, DEFAULT_IMAGES)
@@ -99,14 +101,17 @@ class Builder:
         wrong = next((name for name in given if name not in known), None)
         if wrong is not None:
             hint = RENAMED.get(wrong) or did_you_mean(wrong, known, setting=True)
-            raise SaccadeError(f"no setting named '{where}.{wrong}' for {self.name}{hint}")
+            raise SaccadeError(
+                f"no setting named '{where}.{wrong}' for {self.name}{hint}", code="unknown-setting"
+            )
         complete: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(
             self.family.config, "complete", dict
         )
         sizes: Mapping[Any, Any] = {None: {}, **getattr(self.family.config, "sizes", {})}
         if (size := values.get("size")) not in list(sizes):
             raise SaccadeError(
-                f"{where}.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}"
+                f"{where}.size is {size!r}, and a size of {self.name} is one of: {', '.join([*sizes][1:])}, {AUTO}",
+                code="unknown-size",
             )
         chosen = {**sizes[size], **given}
         if (modification := values.get("modification")) is not None:
@@ -123,21 +128,25 @@ class Builder:
             )
             title = getattr(kind, "title", kind.__name__)
             raise SaccadeError(
-                f"{self.where}.family is '{self.name}', which is not {title}; choose one of: {able}"
+                f"{self.where}.family is '{self.name}', which is not {title}; choose one of: {able}",
+                code="family-not-supported",
             )
         made = self.checked(lambda: build(*facts, self.config))
         if isinstance(made, models.Decodable) and any(
             getattr(part, "reads_bytes", False) for part in made.modules()
         ):
             wrong = f"model.embedding reads a token's bytes, and this {self.name} generates token ids alone"
-            raise SaccadeError(f"{wrong}; choose model.embedding=tokens")
+            raise SaccadeError(
+                f"{wrong}; choose model.embedding=tokens", code="embedding-not-supported"
+            )
         return made  # type: ignore[return-value]
 
     def image_encoder(self) -> models.ImageEncoder:
         """The model inside that reads images, by the settings `image_encoder`."""
         if not isinstance(self.images, Mapping):
             raise SaccadeError(
-                f"model.{IMAGES} is {self.images!r}; expected settings such as {{family: cnn, size: small}}"
+                f"model.{IMAGES} is {self.images!r}; expected settings such as {{family: cnn, size: small}}",
+                code="not-settings",
             )
         self.inner = Builder(self.images, f"{self.where}.{IMAGES}")
         return self.inner.make(models.ImageEncoder)
@@ -167,7 +176,9 @@ class Builder:
         except (RuntimeError, ArithmeticError, ValueError) as error:
             why = str(error).split("\n")[0][:200]
             wrong = f"{self.name} cannot be built with these settings ({why})"
-            raise SaccadeError(f"{wrong}; change model.* sizes or options") from None
+            raise SaccadeError(
+                f"{wrong}; change model.* sizes or options", code="cannot-build"
+            ) from None
 
 
 # where settings of earlier versions went
@@ -183,11 +194,9 @@ RENAMED = {
 
 def memory_here() -> float:
     """The bytes of memory of this machine; without a limit where the system does not say."""
-    return (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if hasattr(os, "sysconf")
-        else float("inf")
-    )
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return float("inf")
 
 
 def check_fits(model: nn.Module, name: str) -> None:
@@ -196,7 +205,7 @@ def check_fits(model: nn.Module, name: str) -> None:
     there = memory_here()
     if size > there:
         wrong = f"the parameters of this {name} alone take {size / 2**30:,.0f} GiB, and this machine has {there / 2**30:,.0f}"
-        raise SaccadeError(f"{wrong}; choose smaller model.* sizes")
+        raise SaccadeError(f"{wrong}; choose smaller model.* sizes", code="model-too-large")
 
 
 def to_settings(builder: Builder, values: Mapping[str, Any], strict: bool) -> dict[str, Any]:
@@ -209,7 +218,8 @@ def to_settings(builder: Builder, values: Mapping[str, Any], strict: bool) -> di
     ]
     if unused and strict:
         raise SaccadeError(
-            f"{builder.where}.{unused[0]} has no effect on this {builder.name}; leave it out"
+            f"{builder.where}.{unused[0]} has no effect on this {builder.name}; leave it out",
+            code="setting-without-effect",
         )
     found = {
         "family": builder.name,

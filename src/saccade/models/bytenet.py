@@ -41,16 +41,10 @@ class ReluUnit(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.before, self.inside, self.after = (
-            norm(dim=dim),
-            norm(dim=hidden),
-            norm(dim=self.outputs * hidden),
-        )
-        self.inner, self.outer, self.dropout = (
-            Convolution(dim, hidden),
-            Convolution(hidden, dim),
-            nn.Dropout(dropout),
-        )
+        self.before, self.inside = norm(dim=dim), norm(dim=hidden)
+        self.after = norm(dim=self.outputs * hidden)
+        self.inner, self.outer = Convolution(dim, hidden), Convolution(hidden, dim)
+        self.dropout = nn.Dropout(dropout)
         self.conv = Convolution(hidden, self.outputs * hidden, width, dilation, causal)
 
     def enter(self, x: Tensor) -> Tensor:

@@ -61,14 +61,10 @@ class ResidualBlock(nn.Module):
         self, before: int, dim: int, stride: int, attention: feature_attention.FeatureAttention
     ) -> None:
         super().__init__()
-        self.first, self.first_norm = (
-            nn.Conv2d(before, dim, 3, stride, 1, bias=False),
-            norms.BatchNorm(dim),
-        )
-        self.second, self.second_norm = (
-            nn.Conv2d(dim, dim, 3, 1, 1, bias=False),
-            norms.BatchNorm(dim),
-        )
+        self.first = nn.Conv2d(before, dim, 3, stride, 1, bias=False)
+        self.first_norm = norms.BatchNorm(dim)
+        self.second = nn.Conv2d(dim, dim, 3, 1, 1, bias=False)
+        self.second_norm = norms.BatchNorm(dim)
         self.gate = attention
         same = before == dim and stride == 1
         self.shortcut: nn.Module = nn.Identity()
@@ -91,7 +87,8 @@ class CNN(ImageEncoder):
         super().__init__()
         if len(c.depths) > 8:
             raise SaccadeError(
-                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8"
+                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8",
+                code="too-many-stages",
             )
         self.strides = [c.stem_stride, *[2] * (len(c.depths) - 1)]
         first = nn.Conv2d(3, c.dim, 3, c.stem_stride, 1, bias=False)

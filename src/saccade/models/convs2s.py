@@ -141,14 +141,10 @@ class ConvS2S(Seq2Seq):
     def __init__(self, source_vocab: int, target_vocab: int, c: Config) -> None:
         super().__init__()
         self.source, self.target = make_input(source_vocab, c), make_input(target_vocab, c)
-        self.enter_source, self.enter_target = (
-            linear(c, c.dim, c.hidden, True),
-            linear(c, c.dim, c.hidden, True),
-        )
-        self.leave_source, self.leave_target = (
-            linear(c, c.hidden, c.dim),
-            linear(c, c.hidden, c.dim),
-        )
+        self.enter_source = linear(c, c.dim, c.hidden, True)
+        self.enter_target = linear(c, c.dim, c.hidden, True)
+        self.leave_source = linear(c, c.hidden, c.dim)
+        self.leave_target = linear(c, c.hidden, c.dim)
         self.encoder = nn.ModuleList(Layer(c, causal=False) for _ in range(c.depth))
         self.decoder = nn.ModuleList(DecoderLayer(c) for _ in range(c.depth))
         self.dropout = nn.Dropout(c.dropout)
@@ -178,10 +174,8 @@ class ConvS2S(Seq2Seq):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         size = target.shape[1]
-        state, embedded = (
-            self.encode(source, lengths, size),
-            self.target(target, Positions.line(size, size, target.device).i),
-        )
+        state = self.encode(source, lengths, size)
+        embedded = self.target(target, Positions.line(size, size, target.device).i)
         x = self.enter_target(embedded)
         for layer, key in zip(self.decoder, state.keys, strict=True):
             x = layer(x, embedded, key, state)

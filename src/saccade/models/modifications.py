@@ -21,17 +21,9 @@ from ..errors import SaccadeError
 from ..registry import Table
 
 COLUMNS = (
-    "parameters",
-    "operations",
-    "steps",
-    "early",
-    "early_spread",
-    "final",
-    "sglue",
-    "xsum",
-    "webq",
+    "parameters", "operations", "steps", "early", "early_spread", "final", "sglue", "xsum", "webq",
     "wmt",
-)
+)  # fmt: skip
 # pre-norm with T5's relative positions (one table per stack, one-sided in the decoder), one matrix for both embeddings and the output
 BASELINE = {
     "position": {"name": "t5", "both_sides": None, "shared": True},
@@ -127,7 +119,8 @@ def modified_recipe(name: str, config: type, given: Mapping[str, Any]) -> dict[s
     known = getattr(config, "__dataclass_fields__", {})
     if not {"position", "mixer", "stack"} <= set(known):
         raise SaccadeError(
-            "model.modification changes a Transformer; choose model.family=transformer, or leave it out"
+            "model.modification changes a Transformer; choose model.family=transformer, or leave it out",
+            code="modification-not-supported",
         )
     sizes = {key: given.get(key, known[key].default) for key in SIZES}
     row = table[name]

@@ -42,7 +42,8 @@ class Encoder(nn.Module):
     def add_token(self) -> None:
         """Adds a class token in front of the positions: a learned vector that every layer sees."""
         raise SaccadeError(
-            "model.pool=token reads a class token, which only the family vit has; choose another pool"
+            "model.pool=token reads a class token, which only the family vit has; choose another pool",
+            code="pool-not-supported",
         )
 
 
@@ -108,7 +109,8 @@ class ImageEncoder(Encoder):
         if images.dim() != 4 or images.shape[1] != 3 or 0 in images.shape[2:]:
             got = f"got shape {tuple(images.shape)}"
             raise SaccadeError(
-                f"expected images as batch × 3 × height × width, {got}; convert them to RGB and add the batch"
+                f"expected images as batch × 3 × height × width, {got}; convert them to RGB and add the batch",
+                code="image-shape",
             )
         if images.dtype == torch.uint8:
             images = images.to(self.std.dtype) / 255

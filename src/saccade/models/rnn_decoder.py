@@ -162,7 +162,8 @@ class RnnLanguageModel(RnnReader, CarryingLM):
         if mask is not None and type(mask) is not masks.Full:
             why = "its state carries everything before"
             raise SaccadeError(
-                f"a recurrent model takes no mask, got {mask!r}: {why}; give one document per row"
+                f"a recurrent model takes no mask, got {mask!r}: {why}; give one document per row",
+                code="mask-not-supported",
             )
         return self.read(tokens, self.empty(tokens))[0]
 
@@ -171,7 +172,8 @@ class RnnLanguageModel(RnnReader, CarryingLM):
     ) -> Tensor:
         if positions is not None:
             raise SaccadeError(
-                "a recurrent model takes no positions: it reads one token after another"
+                "a recurrent model takes no positions: it reads one token after another",
+                code="positions-not-supported",
             )
         return self.head(self.features(tokens, mask))
 

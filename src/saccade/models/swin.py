@@ -158,10 +158,14 @@ class Swin(ImageEncoder):
         super().__init__()
         if c.dim % c.heads:
             wrong = f"model.dim={c.dim} is not a multiple of model.heads={c.heads}"
-            raise SaccadeError(f"{wrong}; choose heads of the first stage that divide it")
+            raise SaccadeError(
+                f"{wrong}; choose heads of the first stage that divide it",
+                code="heads-do-not-divide",
+            )
         if len(c.depths) > 8:
             raise SaccadeError(
-                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8"
+                f"model.depths has {len(c.depths)} stages, each twice as wide as the one before; choose at most 8",
+                code="too-many-stages",
             )
         self.dim, self.patch, self.count = c.dim * 2 ** (len(c.depths) - 1), c.patch, len(c.depths)
         patches = PatchNorm(images.STEMS[c.stem](c.dim, c.patch), c.norm(dim=c.dim))

@@ -60,7 +60,9 @@ class TransformerEncoder(AttendingEncoder):
         extra, size = self.extra, tokens.shape[1]
         if extra and any(given is not None for given in (mask, positions, relation)):
             wrong = "the tokens of model.mask.extra see a whole row, and would join packed documents or parse trees"
-            raise SaccadeError(f"{wrong}; leave it out, or give one document per row")
+            raise SaccadeError(
+                f"{wrong}; leave it out, or give one document per row", code="mask-not-supported"
+            )
         at = Positions.same(positions, relation, extra + size, tokens.device)
         both = masks.padding(lengths + extra) if mask is None else masks.padding(lengths) & mask
         ready = both.prepare(len(tokens), self.heads, extra + size, extra + size, tokens.device)
@@ -125,7 +127,8 @@ class Transformer(ReadingDecoder):
         if config.shared and source_vocab != target_vocab:
             got = f"{source_vocab} source and {target_vocab} target tokens"
             raise SaccadeError(
-                f"model.shared needs one vocabulary, got {got}; set vocabulary.joint=true, or model.shared=false"
+                f"model.shared needs one vocabulary, got {got}; set vocabulary.joint=true, or model.shared=false",
+                code="vocabulary-differs",
             )
         self.heads = config.heads
         self.source = without_relation(make_input(source_vocab, config))

@@ -79,7 +79,10 @@ class TransformerXL(CarryingLM):
         c: Any = FixedSettings(config, **fixed)
         if getattr(c.position.make, "absolute", False):
             wrong = "model.position counts from a text's first token, and a segment does not know where that was"
-            raise SaccadeError(f"{wrong}; choose one of distances, such as xl or rotary")
+            raise SaccadeError(
+                f"{wrong}; choose one of distances, such as xl or rotary",
+                code="position-not-supported",
+            )
         self.dim, self.heads, self.memory = c.dim, c.heads, c.memory
         self.embedding = make_input(vocab, c)
         self.decoder = without_relation(fitting(c, "causal"))
@@ -91,7 +94,8 @@ class TransformerXL(CarryingLM):
         if positions is not None or (mask is not None and type(mask) is not masks.Full):
             got = f"got {'positions' if positions is not None else repr(mask)}"
             raise SaccadeError(
-                f"a Transformer-XL reads one text after another, {got}; give one document per row"
+                f"a Transformer-XL reads one text after another, {got}; give one document per row",
+                code="mask-not-supported",
             )
         return self.head(self.features(tokens))
 

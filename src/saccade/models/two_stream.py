@@ -47,7 +47,10 @@ class TwoStream(nn.Module):
         super().__init__()
         if not isinstance(body, TransformerEncoder):
             got = f"got a {type(body).__name__}; choose model.family=xlnet"
-            raise SaccadeError(f"two streams need a transformer-encoder or an xlnet, {got}")
+            raise SaccadeError(
+                f"two streams need a transformer-encoder or an xlnet, {got}",
+                code="family-not-supported",
+            )
         for block in body.encoder:
             plain = (
                 isinstance(block.mixer, MultiHeadAttention)
@@ -59,7 +62,10 @@ class TwoStream(nn.Module):
                 wrong = (
                     "a convolution, a linformer, a funnel or model.mask would count positions wrong"
                 )
-                raise SaccadeError(f"two streams are side by side, where {wrong}; leave them out")
+                raise SaccadeError(
+                    f"two streams are side by side, where {wrong}; leave them out",
+                    code="parts-do-not-combine",
+                )
         self.body = body
         self.query = nn.Parameter(torch.randn(body.dim))  # as wide as a scaled token vector
         self.head = hidden_head(body, vocab)

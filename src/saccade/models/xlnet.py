@@ -58,10 +58,8 @@ class SegmentedDistances(Distances):
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__(dim, heads)
-        self.s, self.segments = (
-            normal_parameter(heads, 1, dim, std=0.02),
-            normal_parameter(heads, 2, dim, std=0.02),
-        )
+        self.s = normal_parameter(heads, 1, dim, std=0.02)
+        self.segments = normal_parameter(heads, 2, dim, std=0.02)
 
     def bias(self, q: Tensor, positions: Positions, scale: float) -> Tensor:
         found = super().bias(q, positions, scale)
@@ -104,7 +102,8 @@ class XLNet(TransformerEncoder):
                 f"model.separator is {self.separator!r}, which is not one token of the vocabulary"
             )
             raise SaccadeError(
-                f"{wrong}; give a token that stands between the segments of the texts, or leave it out"
+                f"{wrong}; give a token that stands between the segments of the texts, or leave it out",
+                code="unknown-separator",
             )
         self.separating = found
         return found

@@ -37,9 +37,6 @@ class Summary:
     def progress(self) -> str:
         return f"{self.update:,} of {self.updates:,}" if self.updates else "a model"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "path": str(self.path)}
-
 
 def is_run(path: str | Path) -> bool:
     """Whether a path is a run or model folder."""

@@ -135,6 +135,7 @@ def make_search(options: Mapping[str, Any]) -> MakeSearch:
     if chosen is not None and ranking.get("beam", 1) > 1:
         raise SaccadeError(
             "a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p",
+            "a beam and sampling were both asked for; leave out --beam, or --temperature, --top-k and --top-p",
             code="beam-and-sampling",
         )
     if sample is None and chosen and set(chosen) == {"seed"}:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from ..data.bad_lines import Skipped, many
 from ..data.batches import ancestors, on, pad, pad_rows, tree_depths, tree_distances
-from ..data.conllu import Sentence
+from ..data.conllu import Sentence, each_sentence
 from ..data.corpora import SENTENCES, is_generated
-from ..data.lines import bare_suffix, open_text
+from ..data.hub import in_hub
+from ..data.lines import bare_suffix, open_text, strict
 from ..data.treebank_words import SPLITS, split_words
 from ..data.vocabulary import Vocabulary
 from ..errors import SaccadeError
@@ -201,7 +202,10 @@ class Tagging(LabelTask):
     def read_inputs(self, recipe: Recipe, where: str) -> Iterator[Sentence]:
         if not is_generated(where) and bare_suffix(Path(where)) == ".txt":
             return (self.input_from(line) for line in open_text(Path(where)) if line.strip())
-        return (replace(one, tags=None) for one in self.read(recipe, where))
+        if is_generated(where) or in_hub(where):
+            return (replace(one, tags=None) for one in self.read(recipe, where))
+        found = strict(each_sentence(where, recipe.data.column))
+        return (replace(one, tags=None) for one in found)
 
     def predict(
         self, model: nn.Module, sentences: Sequence[Sentence]

@@ -207,16 +207,19 @@ class Translation(Generating):
             [one.line for one in numbers],
         )
 
-    def inputs(self, given: Any, first: int = 1) -> tuple[list[str], bool]:
-        """Texts, each a sentence: a whole book would take hours, and all memory; `first` is the number of the first one."""
+    def inputs(self, given: Any) -> tuple[list[str], bool]:
         texts, alone = super().inputs(given)
+        self.check_texts(texts)
+        return texts, alone
+
+    def check_texts(self, texts: Sequence[str], first: int = 1) -> None:
+        """Each is to be a sentence: a whole book would take hours, and all memory."""
         for n, size in enumerate(map(len, texts), first):
             if size > LONGEST:
                 raise SaccadeError(
                     f"line {n} has {size:,} characters, more than {LONGEST:,}; put one sentence on each line",
                     code="text-too-long",
                 )
-        return texts, alone
 
     def predict(
         self,

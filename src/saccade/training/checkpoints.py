@@ -1,4 +1,4 @@
-"""Run folders, checkpoints and model folders: tensors in safetensors, which contain no pickle, or in parts (`sharded`)."""
+"""Run folders, checkpoints and model folders. Tensors are stored as safetensors (no pickle) or `sharded`."""
 
 import json
 import os
@@ -38,8 +38,10 @@ from .distributed import Ranks
 from .parameters import Tensors, mean_parameters, model_tensors
 from .sharded import METADATA, checkpoint_library, divide_like, gather, list_parts, load_parts
 
-MODEL, TRAINING = "model/", "training/"  # how the names of tensors in a sharded checkpoint begin
-MAX_PARAMETER = 1e18  # of a parameter
+# Prefixes of tensor names in a sharded checkpoint.
+MODEL, TRAINING = "model/", "training/"
+# Larger parameters have infinite squares.
+MAX_PARAMETER = 1e18
 CARRIED_FILE = "carried.safetensors"
 
 
@@ -53,7 +55,7 @@ def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> Tensors:
 
 
 def write_tensors(tensors: Tensors, path: Path) -> None:
-    """Writes safetensors; a full disk is an OSError, as for other files."""
+    """Writes safetensors. A full disk raises an OSError, as for other files."""
     path.touch()
     mode = path.stat().st_mode
     try:
@@ -65,7 +67,8 @@ def write_tensors(tensors: Tensors, path: Path) -> None:
         raise (
             OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
         ) from None
-    path.chmod(mode)  # the library makes it readable by its owner alone
+    # The library makes the file readable by its owner alone.
+    path.chmod(mode)
 
 
 def size_of(tensors: Tensors) -> int:
@@ -73,7 +76,7 @@ def size_of(tensors: Tensors) -> int:
 
 
 def model_content(files: Mapping[str, Writer], tensors: Tensors) -> tuple[dict[str, Writer], int]:
-    """What writes the files of a model folder, and about how many bytes they have."""
+    """The writers of a model folder's files and their approximate size in bytes."""
     return {**files, "model.safetensors": partial(write_tensors, tensors)}, size_of(tensors)
 
 
@@ -83,40 +86,44 @@ def open_tensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError, RuntimeError) as error:
-        # torch says so where a file has just gone
+        # torch raises this if the file has just disappeared.
         if isinstance(error, RuntimeError) and "unable to open file" not in str(error):
             raise
         raise SaccadeError(
-            f"{path} cannot be read as safetensors ({error}); copy it again"
+            f"{path} cannot be read as safetensors ({error}); copy it again",
+            code="checkpoint-damaged",
         ) from None
 
 
 def check_parameters(
     sizes: Mapping[str, Sequence[int]], model: Mapping[str, Tensor], path: Path
 ) -> None:
-    """Raises unless a stored model has the names and sizes of this one."""
+    """Checks that a stored model has the names and sizes of this one."""
     for name in sorted({*sizes, *model}):
         there = tuple(sizes[name]) if name in sizes else "missing"
         here = tuple(model[name].shape) if name in model else "missing"
         if there != here:
             wrong = f"the parameters are not those of this model ('{name}' is {there} there and {here} here)"
-            raise SaccadeError(f"{path}: {wrong}; use the recipe it was trained with")
+            raise SaccadeError(
+                f"{path}: {wrong}; use the recipe it was trained with", code="checkpoint-differs"
+            )
 
 
 def stored_sizes(path: Path) -> dict[str, list[int]]:
-    """Name → size of the tensors in a file, from its header alone."""
+    """Name → size of the tensors in a file, read from its header."""
     with open_tensors(path) as file:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 
 
 def is_sound(value: Tensor) -> bool:
-    """Whether all values are numbers, none so large that its square is infinite."""
+    """Whether all values are finite and their squares too."""
     low, high = value.aminmax() if value.numel() else (value.sum(), value.sum())
-    return bool(low > -MAX_PARAMETER) and bool(high < MAX_PARAMETER)  # both false for NaN
+    # Both are false for NaN.
+    return bool(low > -MAX_PARAMETER) and bool(high < MAX_PARAMETER)
 
 
 def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> None:
-    """Fills the model; every name (as `rename` gives it) and size must be the model's."""
+    """Loads parameters. All names (after `rename`) and sizes must match."""
     wanted = model_tensors(model)
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name): name for name in file.keys()}  # noqa: SIM118
@@ -127,13 +134,14 @@ def load_model(model: nn.Module, path: Path, rename: Callable[[str], str] = str)
             value = file.get_tensor(stored[name])
             if value.is_complex() or (value.is_floating_point() and not is_sound(value)):
                 raise SaccadeError(
-                    f"{path}: '{name}' contains values that are no finite numbers; the model has diverged, train it again"
+                    f"{path}: '{name}' contains values that are no finite numbers; the model has diverged, train it again",
+                    code="parameters-not-finite",
                 )
             tensor.copy_(divide_like(value, tensor))
 
 
 def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
-    """Fills both from a checkpoint that any number of ranks wrote together."""
+    """Loads model and optimizer from a sharded checkpoint of any number of ranks."""
     parameters = model_tensors(model)
     check_parameters(
         {name: size for name, (size, _) in list_parts(folder, MODEL).items()}, parameters, folder
@@ -150,7 +158,7 @@ def load_sharded(model: nn.Module, optimizer: Optimizer, folder: Path) -> None:
 def set_state(
     optimizer: Optimizer, parameters: Mapping[str, Tensor], key: str, value: Tensor
 ) -> None:
-    """A tensor goes where its parameter is, a number (such as `step`) to every rank, on the CPU unless the optimizer is fused."""
+    """Sets optimizer state. Tensors follow their parameter; numbers such as `step` stay on the CPU unless fused."""
     name, _, state = key.rpartition("/")
     parameter = parameters[name]
     device = (
@@ -165,7 +173,7 @@ def set_state(
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training run is: all that a resumed one must know besides tensors."""
+    """The progress of a training run: everything a resumed run needs besides tensors."""
 
     update: int = 0
     epoch: int = 0
@@ -177,11 +185,11 @@ class Progress:
     worse: int = 0
     done: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
-    # see `cost.summary`; empty in runs of version 0.3.0 and before
+    # See `cost.summary`. Empty in runs of version 0.3.0 and before.
     costs: dict[str, float] = field(default_factory=dict, compare=False)
 
     def checked(self) -> "Progress":
-        """Itself, once each value is of its kind: a file may hold anything."""
+        """Checks the type of each value and returns itself."""
         counts = ("update", "epoch", "batch", "tokens", "best_update", "worse")
         wrong = [
             name
@@ -207,36 +215,39 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run is written: `last/` and `best/` model folders and logs; `files` are a model folder's other files."""
+    """A run folder: model folders `last/` and `best/`, and logs. `files` are the other files of a model folder."""
 
     path: Path
     files: dict[str, Writer]
 
     def save(self, name: str, model: nn.Module) -> None:
-        """A model folder, written by one process that has the whole model."""
+        """Writes a model folder. One process must have the full model."""
         write_folder(self.path / name, *model_content(self.files, model_tensors(model)))
 
     def progress(self) -> Progress | None:
-        """Of the last checkpoint, once it is found to be intact; None when there is none yet."""
+        """The progress of the last checkpoint, after an integrity check; None if there is none."""
         last = self.path / "last"
         settle(last)
         if not last.exists():
             return None
         if wrong := broken(last):
             raise SaccadeError(
-                f"{last} is not an intact checkpoint: {wrong}; remove it to start over"
+                f"{last} is not an intact checkpoint: {wrong}; remove it to start over",
+                code="checkpoint-damaged",
             )
         try:
             values = json.loads((last / "training.json").read_text(encoding="utf-8"))
-            values.setdefault("metrics", values.pop("figures", {}))  # as version 0.1.0 wrote it
+            # Version 0.1.0 wrote `figures`.
+            values.setdefault("metrics", values.pop("figures", {}))
             return Progress(**values).checked()
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise SaccadeError(
-                f"{last}/training.json cannot be read ({error}); remove {last} to start over"
+                f"{last}/training.json cannot be read ({error}); remove {last} to start over",
+                code="checkpoint-damaged",
             ) from None
 
     def keep(self, model: nn.Module, update: int, count: int) -> None:
-        """Keeps the parameters at an evaluation in `kept/`, and those of the last `count` evaluations alone."""
+        """Stores the parameters in `kept/` and removes all but the last `count`."""
         write_folder(self.path / "kept" / f"{update:09d}", *model_content({}, model_tensors(model)))
         with report_disk(self.path / "kept"):
             for old in self.kept()[:-count]:
@@ -244,7 +255,7 @@ class RunFolder:
                 clear(old)
 
     def kept(self) -> list[Path]:
-        # the oldest first
+        # Oldest first.
         return sorted(
             path
             for path in (self.path / "kept").glob("*")
@@ -252,7 +263,7 @@ class RunFolder:
         )
 
     def forget(self, update: int) -> None:
-        """Removes what was kept after an update from which the run now resumes, and what a kill left half written or removed."""
+        """Removes stored parameters after the update that the run resumes from, and incomplete files."""
         with report_disk(self.path / "kept"):
             for path in self.kept():
                 ours = {one.name for one in path.iterdir()} <= {"model.safetensors", MANIFEST, MARK}
@@ -268,11 +279,12 @@ class RunFolder:
             )
         except (OSError, SafetensorError) as error:
             raise SaccadeError(
-                f"{self.path}/kept cannot be read ({error}); set training.average=null and pass resume=True"
+                f"{self.path}/kept cannot be read ({error}); set training.average=null and pass resume=True",
+                code="checkpoint-damaged",
             ) from None
 
     def load_last(self, model: nn.Module, optimizer: Optimizer) -> Tensors:
-        """Fills both from the last checkpoint, which `progress` has found to be intact; returns what was carried between updates."""
+        """Loads model and optimizer from the last checkpoint, which `progress` has checked. Returns the carried tensors."""
         last, parameters = self.path / "last", model_tensors(model)
         if METADATA in listed(last):
             load_sharded(model, optimizer, last)
@@ -292,7 +304,7 @@ class RunFolder:
         at: Progress,
         carried: Tensors,
     ) -> None:
-        """A checkpoint in `last/`: `whole`, the same files for any number of ranks, or `sharded`, each rank its part."""
+        """Writes a checkpoint to `last/`: `whole` (one file) or `sharded` (one part per rank)."""
         text = json.dumps(at.__dict__, indent=2) + "\n"
         writers: dict[str, Writer] = {
             **self.files,
@@ -321,7 +333,7 @@ class RunFolder:
                 for name, tensor in optimizer_tensors(optimizer, model).items()
             }
         )
-        # rank 0 alone is in the context; the others write into its folder
+        # Only rank 0 enters the context; the others write into its folder.
         with ExitStack() as stack:
             new = Path(
                 ranks.lead(lambda: str(stack.enter_context(replaced(self.path / "last", size))))
@@ -329,22 +341,26 @@ class RunFolder:
             with checkpoint_library() as checkpoint:
                 checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(new))
             ranks.lead(lambda: write_files(new, writers))
-            ranks.lead(stack.close)  # the new folder replaces the old one
+            # The new folder replaces the old one.
+            ranks.lead(stack.close)
 
 
 def convert(run: Path, out: Path) -> None:
-    """Makes a model folder of a run's sharded `last/` checkpoint, in one process."""
+    """Converts a run's sharded `last/` checkpoint to a model folder in one process."""
     settle(run / "last")
     last = verified(run / "last" if (run / "last").is_dir() else run, "checkpoint")
     names = listed(last)
     if METADATA not in names:
         raise SaccadeError(
-            f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is"
+            f"{last} is not a sharded checkpoint; it is a model folder already and can be used as it is",
+            code="checkpoint-not-sharded",
         )
     if out.exists() and (
         not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).exists())
     ):
-        raise SaccadeError(f"{out} already exists; choose a new or empty folder with out=…")
+        raise SaccadeError(
+            f"{out} already exists; choose a new or empty folder with out=…", code="folder-exists"
+        )
     tensors = {
         MODEL + name: torch.empty(size, dtype=kind)
         for name, (size, kind) in list_parts(last, MODEL).items()

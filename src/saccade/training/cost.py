@@ -1,4 +1,4 @@
-"""What a training run will cost, estimated before it starts: parameters, FLOPs counted on a real batch, seconds measured on it."""
+"""Cost estimate of a training run: parameters, and FLOPs and seconds measured on a real batch."""
 
 import re
 import sys
@@ -21,8 +21,11 @@ from .work import Work
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters, FLOPs and seconds per update, and updates; `at_most` where updates will be captured and replayed. `slowest` are the
-    most seconds that an update took, and `evaluations` how many updates take as long as all evaluations, as far as is known."""
+    """Parameters, updates, and FLOPs and seconds per update.
+
+    `at_most` is set if updates will be captured and replayed, which is faster. `slowest` is the longest measured update in seconds.
+    `evaluations` is the known duration of all evaluations, in updates.
+    """
 
     parameters: int
     flops_per_update: float
@@ -31,7 +34,8 @@ class Cost:
     at_most: bool = False
     slowest: float = 0.0
     evaluations: float = 0.0
-    done: int = 0  # updates before these
+    # Updates before these.
+    done: int = 0
 
     def __str__(self) -> str:
         flops = f"{self.flops_per_update:.2e} FLOPs per update ({self.flops_per_update * self.updates:.2e} in all)"
@@ -47,7 +51,7 @@ class Cost:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Of all updates and evaluations: as fast, and as slow, as an update was."""
+        """Lower and upper estimate for all updates and evaluations."""
         count = self.updates + self.evaluations
         return self.seconds_per_update * count, max(self.slowest, self.seconds_per_update) * count
 
@@ -63,7 +67,7 @@ def duration(seconds: float) -> str:
 def measure(
     model: nn.Module, loss: Callable[[], Tensor], updates: int, batches: int, ranks: Ranks
 ) -> Cost:
-    """Runs forward and backward of a batch, of which an update has so many: once counting, then timing, the best of three."""
+    """Measures forward and backward of a batch: FLOPs once, then the best time of three. An update has several batches."""
     with counter() as counted:
         loss().backward()
     seconds = list[float]()
@@ -71,7 +75,8 @@ def measure(
         start = synchronized_time()
         loss().backward()
         seconds.append(ranks.largest(synchronized_time() - start) * batches)
-        if seconds[-1] > 5 * batches:  # all ranks stop, or none
+        # All ranks agree to stop.
+        if seconds[-1] > 5 * batches:
             break
     model.zero_grad(set_to_none=True)
     [flops] = ranks.total([float(counted.get_total_flops())])
@@ -81,7 +86,7 @@ def measure(
 
 @contextmanager
 def restored(model: nn.Module, work: Work) -> Iterator[None]:
-    """After the `with`, what a loss changes is as it was before: what the work carries between updates, and the model's buffers."""
+    """Restores the state of the work and the model's buffers after the `with`."""
     carried = {name: tensor.clone() for name, tensor in work.state().items()}
     every = model_tensors(model)
     before = [(every[name], every[name].clone()) for name in sorted(buffers(model))]
@@ -93,35 +98,36 @@ def restored(model: nn.Module, work: Work) -> Iterator[None]:
 
 
 def synchronized_time() -> float:
-    """The time when all that was asked of the GPU is done."""
+    """The time after all GPU work is done."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def median_batch(work: Work, plans: Any, ranks: Ranks) -> Any:
-    """A batch of median size among some of an epoch's."""
+    """A batch of median size among a sample of an epoch."""
     some = sorted(plans[:: len(plans) // 16 + 1], key=lambda plan: work.batch(plan).tokens)
     return work.batch(ranks.share(some[len(some) // 2])[0])
 
 
 class PeakMemory:
-    """The most memory since it was made: what PyTorch allocated on a GPU, else by how much the memory of this process grew.
+    """Peak memory since construction: PyTorch's allocations on a GPU, else the growth of this process.
 
-    A process that has freed memory before grows by less than a training needs, a small one not at all: never less than `held`."""
+    A process that has freed memory grows less than a training needs, so the result is at least `bytes_per_update`.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.before = device, 0.0
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             return
-        # Linux alone forgets the highest value; elsewhere it is that of the process so far
+        # Only Linux can reset the peak.
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         self.before = highest_memory()
 
     def read(self, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        """Bytes, under a name that says of what."""
+        """Bytes by kind of memory."""
         if self.device.type == "cuda":
             return {"peak_memory_gpu": float(torch.cuda.max_memory_allocated(self.device))}
         return {
@@ -130,8 +136,7 @@ class PeakMemory:
 
 
 def bytes_per_update(optimizer: torch.optim.Optimizer) -> float:
-    """The bytes of the parameters, their gradients and the optimizer's state, which are there together in every update; of a model that is
-    divided over ranks, this rank's."""
+    """Bytes of parameters, gradients and optimizer state; of this rank's share if they are sharded."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter for parameter in parameters if parameter.requires_grad]
     states = [
@@ -148,7 +153,7 @@ def bytes_per_update(optimizer: torch.optim.Optimizer) -> float:
 
 
 def highest_memory() -> float:
-    """The most bytes that this process had in memory; 0 where the system does not say."""
+    """Peak resident memory of this process in bytes; 0 if unknown."""
     with suppress(OSError):
         if found := re.search(
             r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii")
@@ -163,8 +168,11 @@ def highest_memory() -> float:
 
 
 def summary(at: Progress, model: nn.Module) -> dict[str, float]:
-    """What a run cost, for tables and result files: parameters, operations per update and in all, updates per second (evaluations not
-    counted) and the peak of memory. Runs of version 0.3.0 and before kept the first alone."""
+    """The cost of a run for tables and result files.
+
+    Parameters, FLOPs per update and in total, updates per second (without evaluations) and peak memory. Runs of version 0.3.0 and
+    before have parameters only.
+    """
     found = {"parameters": float(sum(p.numel() for p in model.parameters()))}
     if at.costs and at.update:
         each = at.costs["operations_per_update"]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-if TYPE_CHECKING:  # elsewhere imported where it is used: it loads Triton
+# Imported where it is used, since it loads Triton.
+if TYPE_CHECKING:
     from torch.utils.flop_counter import FlopCounterMode
 
 aten = torch.ops.aten
@@ -27,7 +28,7 @@ def counter(lookups: bool = False) -> "FlopCounterMode":
     With `lookups`, a token's vector counts as the product of a one-hot vector and the table, as it is computed on TPUs."""
     from torch.utils import flop_counter
 
-    # PyTorch wraps the method so that its compiler leaves it alone, and loads the compiler for that, which takes seconds
+    # PyTorch wraps this method for its compiler and thereby loads the compiler, which takes seconds.
     mode = flop_counter._FlopCounterMode
     mode.__torch_dispatch__ = inspect.unwrap(mode.__torch_dispatch__)  # type: ignore[method-assign]
     return flop_counter.FlopCounterMode(
@@ -36,23 +37,23 @@ def counter(lookups: bool = False) -> "FlopCounterMode":
 
 
 def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """q kᵀ and the weighted sum; masked scores count too, as they do in plain matrix products."""
+    """q kᵀ and the weighted sum. Masked scores count, as in plain matrix products."""
     return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
 def attention_backward(_: Any, query: Shape, key: Shape, value: Shape, *__: Any, **___: Any) -> int:
-    """Twice the forward pass; what a fused kernel computes again to save memory is not counted."""
+    """Twice the forward pass. Recomputation in fused kernels is not counted."""
     return 2 * attention(query, key, value)
 
 
 def convolution_backward(grad: Shape, x: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
-    """As much as the forward pass for each of x and the weights whose gradient is wanted; PyTorch forgets the groups."""
+    """One forward pass for each gradient (input, weights). PyTorch's formula ignores groups."""
     transposed, wanted = rest[4], rest[7]
     return 2 * x[0] * prod((x if transposed else grad)[2:]) * prod(weight) * sum(wanted[:2])
 
 
 def matrix_and_vector(matrix: Shape, *_: Any, **__: Any) -> int:
-    """The gradient of the vector is such a product again; that of the matrix is an outer product, which adds nothing up and is not counted."""
+    """One more product for the vector's gradient. The matrix gradient is an outer product, which is not counted."""
     return 2 * prod(matrix)
 
 
@@ -61,7 +62,7 @@ def one_layer(x: Shape, weight_in: Shape, weight_hidden: Shape, *_: Any, **__: A
 
 
 def every_layer(x: Shape, weights: Sequence[Shape], *_: Any, **__: Any) -> int:
-    """All layers and directions of a recurrent net: each matrix is applied once per token."""
+    """All layers and directions of an RNN: one product per matrix and token."""
     return 2 * prod(x[:-1]) * sum(prod(weight) for weight in weights if len(weight) == 2)
 
 

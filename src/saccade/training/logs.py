@@ -1,4 +1,4 @@
-"""Logs of a run: `metrics.csv` for spreadsheets, `log.jsonl` for programs, TensorBoard's event files. A resumed run continues them."""
+"""Logs of a run: `metrics.csv`, `log.jsonl` and TensorBoard event files. A resumed run continues them."""
 
 import json
 from collections.abc import Sequence
@@ -10,16 +10,10 @@ from ..errors import SaccadeError
 from ..files import report_disk, write_atomically
 
 COLUMNS = (
-    "update",
-    "epoch",
-    "seconds",
-    "loss",
-    "learning_rate",
-    "gradient_norm",
-    "tokens",
+    "update", "epoch", "seconds", "loss", "learning_rate", "gradient_norm", "tokens",
     "tokens_per_second",
-)
-# what TensorBoard draws besides the dev metrics
+)  # fmt: skip
+# TensorBoard scalars besides the dev metrics.
 TRAINING_COLUMNS = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
 DIGITS = {
     "loss": 3,
@@ -32,7 +26,7 @@ DIGITS = {
 
 
 class Logs:
-    """Appends rows to all files; rows after update `since` of an interrupted run are dropped first. Only rank 0 `writes`."""
+    """Appends rows to all files. Rows after update `since` of an interrupted run are dropped. Only rank 0 `writes`."""
 
     def __init__(
         self,
@@ -42,12 +36,8 @@ class Logs:
         measures: Sequence[str] = ("loss",),
         tensorboard: bool = False,
     ) -> None:
-        self.csv, self.jsonl, self.writes, self.events = (
-            folder / "metrics.csv",
-            folder / "log.jsonl",
-            writes,
-            None,
-        )
+        self.csv, self.jsonl, self.writes = folder / "metrics.csv", folder / "log.jsonl", writes
+        self.events = None
         self.columns = [*COLUMNS, *(f"dev_{name}" for name in measures)]
         if not writes:
             return
@@ -56,7 +46,7 @@ class Logs:
         self.write_csv(rows)
         if tensorboard:
             begun = any((folder / "tensorboard").glob("events.*"))
-            # from `purge_step` on TensorBoard forgets what the interrupted run wrote
+            # TensorBoard drops the interrupted run's events from `purge_step` on.
             self.events = summary_writer()(
                 str(folder / "tensorboard"), purge_step=since + 1 if begun else None
             )
@@ -71,7 +61,7 @@ class Logs:
             self.events.close()
 
     def add(self, **row: Any) -> None:
-        """One event; numbers are rounded to six digits."""
+        """Logs one event, with numbers rounded to six digits."""
         if not self.writes:
             return
         row = {
@@ -86,7 +76,7 @@ class Logs:
         self.draw(row)
 
     def write_csv(self, rows: Sequence[dict[str, Any]]) -> None:
-        """The whole table, with a column for each dev metric that any row has."""
+        """Writes the table with a column for each dev metric."""
         self.columns += dict.fromkeys(
             name
             for row in rows
@@ -98,11 +88,11 @@ class Logs:
         )
 
     def as_csv(self, row: dict[str, Any]) -> str:
-        """All columns are numbers, so nothing needs quotes."""
+        """A row of numbers as CSV, without quotes."""
         return ",".join(str(row.get(name, "")) for name in self.columns) + "\n"
 
     def draw(self, row: dict[str, Any]) -> None:
-        """The row for TensorBoard, on the disk at once: a kill loses nothing."""
+        """Writes the row to TensorBoard and flushes it."""
         if self.events is None:
             return
         for name, value in row.items():
@@ -125,7 +115,7 @@ def append(path: Path, text: str) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `log.jsonl`; a line that a kill cut off is left out, as is one that is not of numbers."""
+    """The valid rows of a `log.jsonl`. Truncated and malformed lines are skipped."""
     rows: list[Any] = []
     if path.is_file():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -135,7 +125,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def is_row(row: Any) -> bool:
-    """Whether a line of a log is a row as `Logs.add` writes it: numbers by name, and the update that they are of."""
+    """Whether a line has the form that `Logs.add` writes: numbers by name and an update."""
     numbers = isinstance(row, dict) and all(
         isinstance(value, int | float) for value in row.values()
     )
@@ -143,17 +133,19 @@ def is_row(row: Any) -> bool:
 
 
 def summary_writer() -> Any:
-    """PyTorch's writer of event files, which needs the package tensorboard."""
+    """PyTorch's SummaryWriter, which needs the package tensorboard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         way = "install it with: pip install 'saccade-attention[tensorboard]', or leave the setting out"
-        raise SaccadeError(f"training.tensorboard needs the package tensorboard; {way}") from None
+        raise SaccadeError(
+            f"training.tensorboard needs the package tensorboard; {way}", code="package-missing"
+        ) from None
     return SummaryWriter
 
 
 def format_metric(metric: str, value: object) -> str:
-    """A metric as people write it: accuracy 75.5, loss 2.345, BLEU 41.2, and counts in full."""
+    """Formats a metric: accuracy 75.5, loss 2.345, BLEU 41.2; counts in full."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     return f"{value:,.{digits_of(metric)}f}"

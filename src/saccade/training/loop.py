@@ -1,4 +1,4 @@
-"""The training loop. What is drawn depends on (seed, epoch, update) alone: a resumed run continues bit for bit on a CPU."""
+"""The training loop. Randomness depends on (seed, epoch, update) alone, so a resumed run is bit-identical on a CPU."""
 
 import math
 import time
@@ -24,38 +24,39 @@ from .update import PARALLEL, Update
 from .update_capture import CapturedUpdate
 from .work import Work
 
-DRAW_SEED = 104_729_000_000_017  # what parts draw before an update is the same on all ranks, and not what dropout draws
-PREFETCHED_BATCHES = 4  # batches
+# Seed offset of draws before an update: equal on all ranks, different from dropout.
+DRAW_SEED = 104_729_000_000_017
+PREFETCHED_BATCHES = 4
 RANK_SEED = (
     7_919_000_000_033  # each rank draws its own dropout; rank 0 draws what a single process would
 )
 
 
 def uses_graphs(settings: TrainingRecipe, device: torch.device) -> bool:
-    # a recipe that asks for it can be used without a GPU too
+    # Recipes with graphs run without a GPU too.
     return settings.graphs is True and device.type == "cuda"
 
 
 def prefetched_batches(work: Work, device: torch.device) -> int:
-    """How many batches are made before their turn: on a processor that computes the updates too, none."""
+    """Number of prefetched batches: none on a CPU, which also computes the updates."""
     return PREFETCHED_BATCHES if work.ahead and device.type == "cuda" else 0
 
 
 class Watcher:
-    """Is called while a run trains; this one does nothing."""
+    """Callbacks of a training run. This base class does nothing."""
 
-    def stage(self, text: str) -> None: ...  # what is being done when no update is made
+    def stage(self, text: str) -> None: ...
     def cost(self, cost: Cost) -> None: ...
     def update(self, at: Progress, row: dict[str, float]) -> None: ...
     def evaluated(self, at: Progress, metrics: dict[str, float], best: bool) -> None: ...
     def note(self, text: str) -> None: ...
     def another(self, name: str) -> "Watcher":
-        """What watches a run that is trained before this one."""
+        """The watcher of a run that is trained before this one."""
         return self
 
 
 class Training:
-    """One training run of one model; `run` continues from the folder's last checkpoint, if there is one."""
+    """One training run of one model. `run` continues from the last checkpoint, if there is one."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Training:
         self._evaluating = 0.0  # seconds
 
     def run(self) -> Progress:
-        """Trains to the end, an early stop or a signal; returns how far it came."""
+        """Trains until the end, early stopping or a signal. Returns the progress."""
         self.at = Progress(
             **self.ranks.lead(lambda: (self.folder.progress() or Progress()).__dict__)
         )
@@ -140,10 +141,10 @@ class Training:
             while not self.at.done:
                 row = self._update()
                 self.at = replace(self.at, seconds=time.perf_counter() - began)
-                # the seconds now contain the last evaluation
+                # The seconds now include the last evaluation.
                 self._evaluating, evaluating = (self._evaluating + evaluating, 0.0)
                 last = self.at.update >= self.updates or self._out_of_time()
-                # A GPU is not asked for its numbers at every update: the processor would wait until it has computed them.
+                # Reading numbers from a GPU synchronizes, so it is not done at every update.
                 if (
                     last
                     or self.device.type == "cpu"
@@ -159,10 +160,11 @@ class Training:
                     evaluating = time.perf_counter() - began - self.at.seconds
                 if self._due("log") or self._due("evaluate"):
                     tokens, since = self.at.tokens, time.perf_counter()
-                # A signal is looked at once, and by all ranks: one that comes later is found after the next update.
+                # All ranks read the signal once per update.
                 asked = self.ranks.largest(signals.asked())
                 if self.at.done or asked or self._due("checkpoint"):
-                    self._read()  # nothing is written that was computed from a number that is not finite
+                    # Do not write a checkpoint after a non-finite loss.
+                    self._read()
                     self.at = replace(self.at, costs=self._costs(cost, memory))
                     state = self.model, self.update.optimizer, self.at, self.work.state()
                     with signals.ignore_repeats():
@@ -175,14 +177,14 @@ class Training:
         return self.at.update % int(getattr(self.settings, f"{what}_every")) == 0
 
     def _cost(self) -> Cost:
-        """Measured on a batch of median size among some of the epoch; what changes by it is restored."""
+        """The cost of an update, measured on a batch of median size. State that it changes is restored."""
         plans, remaining = self._epoch(self.at.epoch), self.updates - self.at.update
         self.model.train()
         with restored(self.model, self.work):
             batch = median_batch(self.work, plans, self.ranks)
             loss = lambda: self.update.loss(self.update.measured, batch) / max(batch.tokens, 1)
             cost = measure(self.model, loss, remaining, self.settings.accumulate, self.ranks)
-        # an evaluation has no gradients, which take two thirds of an update
+        # An evaluation has no gradients, which take two thirds of an update.
         each = len(plans) / self.settings.accumulate * self.work.dev_share / 3
         evaluations = each * remaining / fixed(self.settings.evaluate_every)
         return replace(
@@ -190,7 +192,7 @@ class Training:
         )
 
     def _costs(self, cost: Cost, memory: PeakMemory) -> dict[str, float]:
-        """What the run has cost so far, with what it had cost before it was resumed."""
+        """The cost of the run so far, including the time before it was resumed."""
         peaks = {
             name: max(value, self.at.costs.get(name, 0.0))
             for name, value in memory.read(self.update.optimizer).items()
@@ -202,15 +204,16 @@ class Training:
         }
 
     def _update(self) -> dict[str, float]:
-        """One update: batches → loss → gradients → step; its row for the log."""
+        """One update: batches → loss → gradients → step. Returns the row for the log."""
         number, settings = self.at.update + 1, self.settings
-        # dropout must not depend on what was drawn before (the cost, an evaluation, the updates before a restart)
+        # Dropout must not depend on earlier draws (cost estimate, evaluation, updates before a restart).
         self._seed((self.seed * 1_000_003 + number + self.ranks.rank * RANK_SEED) % (1 << 63))
         made = [self._batches.next() for _ in range(settings.accumulate)]
         parts, (epoch, batch) = [(part, counts) for part, counts, _ in made], made[-1][-1]
         tokens = sum(self.ranks.total([counts * part.tokens for part, counts in parts]))
         rate = settings.learning_rate * self.schedule(number, settings.warmup, self.updates)
-        if not self.model.training:  # of all parts it takes as long as a small update
+        # Setting all modules to training mode takes as long as a small update.
+        if not self.model.training:
             self.model.train()
         self._renew(number)
         lines = [list(part.lines) if counts else [] for part, counts in parts]
@@ -221,7 +224,7 @@ class Training:
         return {"update": number, "epoch": epoch, "learning_rate": rate, "tokens": self.at.tokens}
 
     def _seed(self, seed: int) -> None:
-        """As `torch.manual_seed`, which also asks kinds of devices that are not here, and takes as long as a small update for it."""
+        """Like `torch.manual_seed`, which queries absent devices and takes as long as a small update."""
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)
@@ -229,7 +232,7 @@ class Training:
             torch.manual_seed(seed)
 
     def _renew(self, number: int) -> None:
-        """Calls the parts that want a call before each update. They overwrite their tensors, which a captured update reads again."""
+        """Calls `before_update` of all parts that have it. They write in place, so captured updates see the new values."""
         if not self._renewed:
             return
         generator = torch.Generator().manual_seed(
@@ -239,9 +242,9 @@ class Training:
             part.before_update(number, generator)  # type: ignore[operator]
 
     def _read(self) -> dict[str, float]:
-        """Reads the losses and gradient norms since the last time and stops at one that is not finite; the last update's two."""
+        """Reads the losses and gradient norms since the last call and stops at a non-finite one. Returns the last two."""
         every = [one for _, _, tensors, norm in self._unread for one in (*tensors, norm)]
-        # together: a GPU is waited for once
+        # One synchronization for all.
         numbers = iter(torch.stack(every).tolist() if every else ())
         for number, lines, tensors, _ in self._unread:
             losses, norm = self.ranks.total([next(numbers) for _ in tensors]), next(numbers)
@@ -252,7 +255,7 @@ class Training:
         return self._numbers
 
     def _check(self, what: str, value: float, number: int, lines: Sequence[int] = ()) -> None:
-        """Ends the run where a number is not finite."""
+        """Ends the run if a number is not finite."""
         if math.isfinite(value):
             return
         every = sorted(line for some in self.ranks.everyone(list(lines)) for line in some)
@@ -260,11 +263,12 @@ class Training:
         where = f", on a batch of lines {shown}" if every else ""
         raise SharedError(
             f"{what} became {value} at update {number}{where}; nothing of it was saved. Lower training.learning_rate (it is "
-            f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with resume=True"
+            f"{self.settings.learning_rate:g}), raise training.warmup or look at the data with `saccade check`, then continue with resume=True",
+            code="diverged",
         )
 
     def _evaluate(self, logs: Logs, last: bool) -> None:
-        """Judges the model, and ends the run at the last update or after too many evaluations without improvement."""
+        """Evaluates the model and decides whether to stop early."""
         self.watcher.stage("evaluating")
         with self.update.plain() as model:
             metrics, better = self._judge(model)
@@ -277,14 +281,15 @@ class Training:
                 self._average(model, count)
 
     def _judge(self, model: nn.Module) -> tuple[dict[str, float], bool]:
-        """Metrics on the dev set, and whether they are the best so far; the model is then written to `best/`."""
+        """Metrics on the dev set, and whether they are the best so far. The best model is written to `best/`."""
         model.eval()
         with torch.no_grad():
             metrics = self.ranks.lead(lambda: self.work.evaluate(model))
         watch = self.settings.watch
         if watch not in metrics:
             raise SharedError(
-                f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these"
+                f"training.watch is '{watch}', and the evaluation gives {', '.join(metrics)}; choose one of these",
+                code="unknown-metric",
             )
         for name, value in metrics.items():
             self._check(f"the dev {name}", value, self.at.update)
@@ -297,7 +302,7 @@ class Training:
         return metrics, better
 
     def _average(self, model: nn.Module, count: int) -> None:
-        """Keeps this evaluation's parameters; at the end, the mean of the last few is judged as a model of its own."""
+        """Stores this evaluation's parameters. At the end, their mean is evaluated as a candidate."""
         self.ranks.lead(lambda: self.folder.keep(model, self.at.update, count))
         if not self.at.done:
             return

@@ -1,4 +1,4 @@
-"""Batches and their loss, a sum over tokens, so that batches of any size add up. B rows, N tokens, V classes."""
+"""Batches and losses. Losses are sums over tokens, so batches of any size add up. B rows, N tokens, V classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,23 +14,25 @@ from ..errors import SaccadeError
 
 @dataclass(frozen=True)
 class Batch:
-    """What a model is called with, what it should answer (B or B × N, `ignore` where nothing is wanted), and where it comes from."""
+    """Model inputs, targets (B or B N, `ignore` for no target) and source lines."""
 
     inputs: tuple[Any, ...]
     target: Tensor
     ignore: int
-    tokens: int  # how many the loss sums over
-    lines: Sequence[int]  # of the data, for messages
+    # Number of tokens in the loss.
+    tokens: int
+    # Lines of the data, for messages.
+    lines: Sequence[int]
     whole: ClassVar[bool] = (
         False  # whether its loss needs all that the model says, not log p of the targets alone
     )
 
     def wanted(self) -> Tensor:
-        """B × what is asked for in a row: whether it counts."""
+        """Whether each target counts, B …"""
         return (self.target != self.ignore).reshape(len(self.target), -1)
 
     def losses(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
-        """Each loss of what a model answered, flat; it read the rows `repeats` times."""
+        """The losses of a model's output, flat. The model read the rows `repeats` times."""
         return each_loss(output, torch.cat([self.target] * repeats), self.ignore, smoothing)
 
     def total(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
@@ -39,14 +41,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class MixedBatch(Batch):
-    """Pictures that are mixed in pairs: the other's label, and how much each one's own counts (mixup, cutmix)."""
+    """Images mixed in pairs (mixup, cutmix): the other label and the share of the own one."""
 
     other: Tensor
     share: Tensor
     whole: ClassVar[bool] = True
 
     def losses(self, output: Tensor, smoothing: float = 0.0, repeats: int = 1) -> Tensor:
-        """share · CE(own label) + (1 − share) · CE(the other's)"""
+        """share · CE(own label) + (1 − share) · CE(other label)"""
         share = torch.cat([self.share] * repeats)
         own, other = (
             each_loss(output, torch.cat([one] * repeats), self.ignore, smoothing)
@@ -60,7 +62,7 @@ class MixedBatch(Batch):
 
 @dataclass(frozen=True)
 class PixelBatch(Batch):
-    """Pictures to be made (B 3 H W); the loss of each is the mean squared error of its numbers."""
+    """Images to reconstruct (B 3 H W). The loss is the mean squared error per image."""
 
     whole: ClassVar[bool] = True
 
@@ -75,7 +77,7 @@ class PixelBatch(Batch):
 
 
 def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
-    """Σ of the tokens' cross-entropies; `smoothing` of the probability is spread over all classes (Szegedy et al. 2016)."""
+    """Sum of cross-entropies with label smoothing (Szegedy et al. 2016)."""
     if logits.dim() == target.dim():
         return each_loss(logits, target, ignore).sum()
     rows = wide(logits.flatten(0, -2))
@@ -85,7 +87,7 @@ def token_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0
 
 
 def each_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.0) -> Tensor:
-    """Each token's cross-entropy, flat; from logits, or from log p of the targets (−loss, smoothed) where a head answered with these alone."""
+    """Cross-entropy per token, flat. The head returns logits, or −loss of the targets alone."""
     if logits.dim() == target.dim():
         return -wide(logits).masked_fill(target == ignore, 0.0).flatten()
     rows = wide(logits.flatten(0, -2))
@@ -95,7 +97,7 @@ def each_loss(logits: Tensor, target: Tensor, ignore: int, smoothing: float = 0.
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32, or as it is in float64."""
+    """Casts 16-bit tensors to float32."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -106,12 +108,15 @@ def batch_loss(
     agreement: float = 0.0,
     doubly_stochastic: float = 0.0,
 ) -> Tensor:
-    """The token loss of a batch and what layers leave; an `agreement` α reads each row twice (R-Drop, Wu et al. 2021), and
-    `doubly_stochastic` λ asks that each position of a source is looked at once in all (Xu et al. 2015)."""
+    """The token loss of a batch plus auxiliary losses.
+
+    `agreement` is R-Drop's α, which reads each row twice (Wu et al. 2021). `doubly_stochastic` is the doubly stochastic attention
+    penalty λ (Xu et al. 2015).
+    """
     repeats = 2 if agreement else 1
     wanted = torch.cat([batch.wanted()] * repeats)
     counts = wanted[: len(batch.target)].sum(1)
-    # two answers that should agree are compared as a whole
+    # R-Drop compares whole distributions.
     target = None if agreement or batch.whole else batch.target
     with auxiliary_losses.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
@@ -122,7 +127,10 @@ def batch_loss(
     if doubly_stochastic:
         if not left.weights:
             wrong = f"training.doubly_stochastic is {doubly_stochastic:g}, and this model does not attend to a source"
-            raise SaccadeError(f"{wrong}; leave it out, or choose a model with attention")
+            raise SaccadeError(
+                f"{wrong}; leave it out, or choose a model with attention",
+                code="no-attention-to-source",
+            )
         loss = loss + doubly_stochastic * left.doubly_stochastic_penalty(wanted) / repeats
     if not agreement:
         return loss

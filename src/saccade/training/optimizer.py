@@ -1,4 +1,4 @@
-"""Optimizers without PyTorch's compiler, which its own load when they are made, and which takes seconds."""
+"""Optimizers that do not load PyTorch's compiler, which takes seconds."""
 
 import inspect
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 import torch
 from torch import nn
 
-MOMENTUM = 0.9  # of SGD, and β₁ of Adam and AdamW
+# Momentum of SGD, and β₁ of Adam and AdamW.
+MOMENTUM = 0.9
 
 
 def unwrap(method: Any) -> Any:
-    """A method as it was written: PyTorch wraps those of its optimizers, so that its compiler leaves them alone or breaks its graph there."""
+    """The original method without the wrapper that PyTorch adds for its compiler."""
     return inspect.unwrap(method)
 
 
 class UnwrappedOptimizer(torch.optim.Optimizer):
-    """Methods of PyTorch's optimizers, called without what surrounds them."""
+    """PyTorch optimizer without compiler wrappers."""
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
     zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
@@ -50,7 +51,7 @@ class Sgd(UnwrappedOptimizer, torch.optim.SGD):
 def make_optimizer(
     settings: Any, model: nn.Module, rate: Any, captured: bool
 ) -> torch.optim.Optimizer:
-    """The optimizer of a recipe's `training` for a model's parameters; `captured`: its updates become a CUDA graph."""
+    """The optimizer of a recipe's `training`. `captured`: its updates become a CUDA graph."""
     groups, decay = parameter_groups(model), settings.weight_decay
     if settings.optimizer == "sgd":
         return Sgd(groups, rate, MOMENTUM, weight_decay=decay, nesterov=True, fused=True)
@@ -66,7 +67,7 @@ def make_optimizer(
 
 
 def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """A model's parameters, and in a group of their own those of modules with `decays = False`, which have no weight decay."""
+    """Parameter groups: modules with `decays = False` have no weight decay."""
     spared = {
         one
         for part in model.modules()
@@ -74,11 +75,9 @@ def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
         for one in part.parameters()
     }
     groups = [{"params": [one for one in model.parameters() if one not in spared]}]
-    return (
-        [
+    if spared:
+        return [
             *groups,
             {"params": [one for one in model.parameters() if one in spared], "weight_decay": 0.0},
         ]
-        if spared
-        else groups
-    )
+    return groups

@@ -1,4 +1,4 @@
-"""What a model has learned as tensors by name: taken out, put in, averaged over several models."""
+"""Tensors of a model by name: read, write and average them."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,7 +11,7 @@ Tensors = dict[str, Tensor]
 
 
 def model_tensors(model: nn.Module) -> Tensors:
-    """Name → tensor of all that is learned or kept; a shared tensor is listed once, under its first name."""
+    """Name → tensor of all parameters and persistent buffers. Shared tensors are listed once, under their first name."""
     model = getattr(model, "_orig_mod", model)
     persistent = model.state_dict(keep_vars=True)
     return {
@@ -21,15 +21,17 @@ def model_tensors(model: nn.Module) -> Tensors:
 
 
 def buffers(model: nn.Module) -> set[str]:
-    """The names of what is kept but not learned."""
+    """The names of the persistent buffers."""
     return {*model_tensors(model)} - {
         name for name, _ in getattr(model, "_orig_mod", model).named_parameters()
     }
 
 
 def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) -> Tensors:
-    """Name → the mean over models, summed in float64 (Junczys-Dowmunt et al. 2016); whole numbers, and what is `unlearned`, are the last
-    model's: the mean of random features would be no features."""
+    """Averages the tensors of several models in float64 (Junczys-Dowmunt et al. 2016).
+
+    Integers and tensors in `unlearned` are taken from the last model: a mean of random features is meaningless.
+    """
     sizes = [{name: tensor.shape for name, tensor in one.items()} for one in each]
     odd = next(
         (
@@ -42,7 +44,8 @@ def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) ->
     )
     if odd is not None:
         raise SaccadeError(
-            f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape"
+            f"these models differ in the size of '{odd}', or one lacks it; average models of the same shape",
+            code="models-differ",
         )
     found = {}
     for name, last in each[-1].items():
@@ -53,7 +56,7 @@ def mean_parameters(each: Sequence[Tensors], unlearned: Collection[str] = ()) ->
 
 
 def set_parameters(model: nn.Module, values: Tensors) -> Tensors:
-    """Puts these values into the model; returns what was there before."""
+    """Writes values into the model and returns the previous ones."""
     wanted = model_tensors(model)
     before = {name: tensor.detach().cpu().clone() for name, tensor in wanted.items()}
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Batches in their order; on a GPU made ahead of their turn in another thread, so that updates never wait for them."""
+"""Batches in order, prefetched in another thread for GPUs."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -8,23 +8,25 @@ from typing import Any, NamedTuple, Self
 from .distributed import Ranks
 from .work import Work
 
-iteration_lock = threading.Lock()  # held while a batch is made ahead
-POLL_SECONDS = 0.1  # seconds between looks at whether the run is over
+# Held while a batch is made ahead.
+iteration_lock = threading.Lock()
+# Seconds between checks for the end of the run.
+POLL_SECONDS = 0.1
 
 
 class BatchPosition(NamedTuple):
-    """Where the next batch is: in which epoch, and how many of its batches come before it."""
+    """Position of the next batch: epoch and index within it."""
 
     epoch: int
     batch: int
 
 
-# this rank's part of a batch, how often it counts (0 or 1), and the position after it
+# This rank's part of a batch, its weight (0 or 1) and the next position.
 Made = tuple[Any, int, BatchPosition]
 
 
 class Prefetcher:
-    """This rank's batches from a position on, as the run asks for them, `count` of them made ahead; use it in a `with`."""
+    """This rank's batches from a position on, with `count` of them prefetched. Use it in a `with`."""
 
     def __init__(
         self,
@@ -55,7 +57,8 @@ class Prefetcher:
             return next(self.each)
         while True:
             try:
-                found = self.made.get(timeout=POLL_SECONDS)  # a signal is handled between two waits
+                # The timeout lets signals be handled.
+                found = self.made.get(timeout=POLL_SECONDS)
             except Empty:
                 continue
             if isinstance(found, BaseException):
@@ -63,7 +66,7 @@ class Prefetcher:
             return found
 
     def batches(self) -> Iterator[Made]:
-        """All from there on, epoch after epoch."""
+        """All batches from the position on, epoch after epoch."""
         epoch, at = self.spot
         while True:
             if at >= len(self.epoch(epoch)):
@@ -73,7 +76,7 @@ class Prefetcher:
             yield self.work.batch(mine), counts, BatchPosition(epoch, at)
 
     def fill(self) -> None:
-        """Runs in the thread; an error is raised where the batch is asked for."""
+        """Body of the thread. Errors are raised in `next`."""
         while not self.over.is_set():
             found: Made | BaseException
             try:

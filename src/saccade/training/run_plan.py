@@ -1,4 +1,4 @@
-"""What training settings leave open is decided before a run starts: threads by measuring, updates by epochs, minutes or the data."""
+"""Fills in automatic training settings before a run: updates, threads, graphs and compile."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,9 +19,10 @@ from .loop import Watcher
 from .update_capture import LowPrecision
 from .work import Work
 
-# Where neither updates nor epochs nor minutes are given: few data are read often, and a processor should be done while one waits.
-EPOCHS, FEWEST, MOST, CPU_MINUTES = 80, 500, 30_000, 10.0
-MIN_COMPILE_SECONDS = 1800.0  # seconds of a run, from which compiling, which makes updates a few percent faster, saves more than the minute it takes
+# Defaults if neither updates nor epochs nor minutes are given. Small data get more epochs; a CPU run ends while one waits.
+EPOCHS, MIN_UPDATES, MAX_UPDATES, CPU_MINUTES = 80, 500, 30_000, 10.0
+# Compiling takes a minute and saves a few percent, so it pays off in longer runs only.
+MIN_COMPILE_SECONDS = 1800.0
 WITH_STEP = (
     1.15  # an update takes so much longer than forward and backward: the optimizer, the next batch
 )
@@ -35,11 +36,9 @@ def plan(
     before: Callable[[], Progress],
     watcher: Watcher,
 ) -> TrainingRecipe:
-    """The settings with a number for all that was open; `before` is how far a resumed run came."""
-    on_cpu, threads = (
-        next(model.parameters()).device.type == "cpu",
-        resolve(settings.threads, torch.get_num_threads()),
-    )
+    """The settings with all automatic values filled in. `before` is the progress of a resumed run."""
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    threads = resolve(settings.threads, torch.get_num_threads())
     per_epoch = -(-len(work.epoch(0)) // settings.accumulate)
     measure = partial(time_update, settings, model, work, ranks)
     if settings.threads == AUTO and threads > 1 and on_cpu and ranks.count == 1:
@@ -49,7 +48,7 @@ def plan(
     if settings.updates == AUTO:
         seconds = math.inf
         if settings.minutes or (on_cpu and not settings.epochs):
-            # a third: without gradients
+            # An evaluation takes a third of an update, without gradients.
             evaluations = (
                 work.dev_share / 3 * per_epoch / resolve(settings.evaluate_every, per_epoch)
             )
@@ -63,7 +62,7 @@ def plan(
         settings = replace(
             settings, updates=min(fixed(settings.updates), settings.epochs * per_epoch)
         )
-    # what a layer draws is judged by the loss, which needs numbers that were computed
+    # Sampled choices need the loss as numbers.
     captures = work.captures and not any(
         getattr(part, "samples", False) for part in model.modules()
     )
@@ -73,7 +72,7 @@ def plan(
     settings = choose_way(
         settings, captures, work.one_shape, alone, joined, partial(measure, 0.3), watcher.note
     )
-    # once per epoch, 10 to 100 times in all
+    # Once per epoch, but 10 to 100 times in total.
     updates = fixed(settings.updates)
     every = resolve(
         settings.evaluate_every, min(max(per_epoch, updates // 100), max(updates // 10, 1))
@@ -92,8 +91,11 @@ def choose_way(
     measure: Callable[[], float],
     note: Callable[[str], None],
 ) -> TrainingRecipe:
-    """The settings with a decision for graphs and compile, for a run that is `alone` on one GPU. Graphs cost nothing to speak of; compiling
-    takes about a minute for each shape of batches, which a long run with one shape saves again, unless its kernels are `joined` already."""
+    """Decides on graphs and compile for a run that is `alone` on one GPU.
+
+    Graphs have little overhead. Compiling takes about a minute per batch shape. It pays off in a long run with one shape, unless its
+    kernels are already fused (`joined`).
+    """
     if AUTO not in (settings.graphs, settings.compile):
         return settings
     graphs, compiled = settings.graphs, settings.compile
@@ -123,21 +125,21 @@ def choose_way(
 def choose_updates(
     settings: TrainingRecipe, per_epoch: int, seconds: float, before: Progress
 ) -> int:
-    """As many updates as the epochs and the minutes allow; without either, by the data and, on a processor, its speed."""
+    """The number of updates by epochs and minutes; without either, by the data and the speed of the CPU."""
     allowed = [float(settings.epochs * per_epoch)] if settings.epochs else []
     if settings.minutes:
         pace = before.seconds / before.update if before.update else seconds
         allowed.append(before.update + max(60 * settings.minutes - before.seconds, 0.0) / pace)
     if not allowed:
-        by_speed = 60 * CPU_MINUTES / seconds if math.isfinite(seconds) else MOST
-        allowed = [min(max(EPOCHS * per_epoch, FEWEST), MOST, by_speed)]
+        by_speed = 60 * CPU_MINUTES / seconds if math.isfinite(seconds) else MAX_UPDATES
+        allowed = [min(max(EPOCHS * per_epoch, MIN_UPDATES), MAX_UPDATES, by_speed)]
     return max(int(min(allowed)), 1)
 
 
 def time_update(
     settings: TrainingRecipe, model: nn.Module, work: Work, ranks: Ranks, least: float
 ) -> float:
-    """Seconds of an update with a batch of median size, the mean over `least` seconds or more; nothing of the model is changed."""
+    """Seconds per update with a batch of median size, averaged over at least `least` seconds. The model is unchanged."""
     kind, device = settings.autocast, next(model.parameters()).device
     # as it is captured
     forward: nn.Module = (
@@ -152,7 +154,7 @@ def time_update(
                 loss = work.loss(forward.train(), batch)
             loss.backward()
             once = ranks.largest(synchronized_time() - start)
-            # the first time takes longer: of a long one on a processor by little, on a GPU by what its libraries and kernels need to begin
+            # The first update is slower, above all on a GPU, where libraries and kernels initialize.
             if not first or (once > 2 * least and device.type == "cpu"):
                 taken, count = taken + once, count + 1
             first = False
@@ -163,7 +165,7 @@ def time_update(
 def choose_threads(
     measure: Callable[[float], float], most: int, note: Callable[[str], None]
 ) -> int:
-    """The number of threads with which a batch is done soonest: 1, 2, 4 … or all."""
+    """The fastest number of threads: 1, 2, 4 … or all."""
     found = {}
     for count in sorted({*(2**n for n in range(most.bit_length())), most}):
         with use_threads(count):
@@ -178,7 +180,7 @@ def choose_threads(
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Within the `with`, torch computes with so many threads in this process."""
+    """Sets torch's number of threads inside the `with`."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

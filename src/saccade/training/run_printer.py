@@ -1,4 +1,4 @@
-"""What a run prints while it trains: its notes, its evaluations, and from time to time how far it is."""
+"""Progress output of a training run: notes, evaluations and a status line from time to time."""
 
 import sys
 import time
@@ -11,11 +11,12 @@ from .cost import Cost, duration
 from .logs import format_metric
 from .loop import Watcher
 
-PRINT_INTERVAL = 10.0  # between two lines about updates
+# Seconds between two status lines.
+PRINT_INTERVAL = 10.0
 
 
 def reader_stream() -> TextIO | None:
-    """Where somebody reads lines: the stdout of a notebook (which shows stderr in red), the stderr of a terminal, or nowhere."""
+    """The stream for progress: stdout in a notebook (which shows stderr in red), stderr in a terminal, else None."""
     interactive = sys.modules.get("IPython")
     if interactive is not None and hasattr(interactive.get_ipython(), "kernel"):
         return sys.stdout
@@ -23,11 +24,11 @@ def reader_stream() -> TextIO | None:
 
 
 class RunPrinter(Watcher):
-    """Prints lines that begin with the run's name."""
+    """Prints lines with the run's name as prefix."""
 
     def __init__(self, name: str, write: Callable[[str], object]) -> None:
         self.name, self.write, self.printed = name, write, -PRINT_INTERVAL
-        # updates, and the seconds of one that were measured before the first
+        # Updates, and seconds per update from the estimate.
         self.total, self.expected = (0, 0.0)
         self.first: Progress | None = None
 
@@ -59,12 +60,12 @@ class RunPrinter(Watcher):
         self.note(f"update {at.update:,}  {found}  {at.seconds:.0f} s{'  best' if best else ''}")
 
     def note(self, text: str) -> None:
-        # whoever read it has gone (a closed terminal or pipe): the training continues
+        # Training continues if the terminal or pipe was closed.
         with suppress(OSError):
             self.write(f"{self.name}: {text}")
 
     def state(self, at: Progress, row: dict[str, float]) -> str:
-        """The loss, the speed and the time left, by what updates and evaluations took since this process began to train."""
+        """The loss, the speed and the remaining time, measured since this process started training."""
         first = self.first = self.first or at
         seconds, pace, speed = at.seconds - first.seconds, self.expected, ""
         if at.update > first.update:

@@ -1,4 +1,4 @@
-"""Schedules: the learning rate at an update (counted from 1) as a factor of its peak, after a linear warm-up."""
+"""Learning rate schedules: factor of the peak rate at an update (counted from 1), after a linear warm-up."""
 
 import math
 from collections.abc import Callable
@@ -11,13 +11,13 @@ table: Table[Schedule] = Table("schedules", "schedule")
 
 @table.add("inverse-sqrt", paper="Vaswani et al. 2017")
 def inverse_sqrt(update: int, warmup: int, updates: int) -> float:
-    """Up to the peak in `warmup` updates, then √(warmup / update)."""
+    """Linear warm-up, then √(warmup / update)."""
     return min(update / max(warmup, 1), math.sqrt(max(warmup, 1) / update))
 
 
 @table.add("cosine", paper="Loshchilov & Hutter 2017")
 def cosine(update: int, warmup: int, updates: int) -> float:
-    """Up to the peak in `warmup` updates, then half a cosine down to a hundredth at the last update."""
+    """Linear warm-up, then a cosine down to 1% at the last update."""
     if update < warmup:
         return update / warmup
     done = min((update - warmup) / max(updates - warmup, 1), 1.0)
@@ -26,5 +26,5 @@ def cosine(update: int, warmup: int, updates: int) -> float:
 
 @table.add("constant")
 def constant(update: int, warmup: int, updates: int) -> float:
-    """Up to the peak in `warmup` updates, then level."""
+    """Linear warm-up, then constant."""
     return min(update / max(warmup, 1), 1.0)

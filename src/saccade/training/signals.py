@@ -1,5 +1,8 @@
-"""Signals of a run: after Ctrl-C, SIGTERM or SIGHUP a checkpoint is written and the process exits with 128 + the signal's number (130, 143,
-129); after SIGUSR1 or SIGXCPU, as clusters send them before a limit, one is written and the run continues."""
+"""Signal handling of a run.
+
+After Ctrl-C, SIGTERM or SIGHUP, a checkpoint is written and the process exits with 128 + the signal's number (130, 143, 129). After
+SIGUSR1 or SIGXCPU, which clusters send before a time limit, a checkpoint is written and the run continues.
+"""
 
 import signal
 import threading
@@ -14,14 +17,14 @@ STOP_SIGNALS = tuple(
 SAVE_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGUSR1", "SIGXCPU") if hasattr(signal, name)
 )
-GRACE_SECONDS = 1.0  # seconds
+GRACE_SECONDS = 1.0
 SAVE_ONLY = (
     0.5  # what `Signals.asked` gives for a checkpoint alone: less than the number of any signal
 )
 
 
 class Stopped(Exception):
-    """A signal ended the run after a checkpoint; `code` is the process's exit code."""
+    """A signal ended the run after a checkpoint. `code` is the exit code."""
 
     def __init__(self, number: int, update: int, how: str = "resume=True") -> None:
         name = signal.Signals(number).name
@@ -46,13 +49,13 @@ class Signals(list[int]):
         self.since = 0.0
 
     def asked(self) -> float:
-        """The signal that ends the run, `SAVE_ONLY` for a checkpoint, or 0; a checkpoint is asked for once."""
+        """The signal that ends the run, `SAVE_ONLY` for a checkpoint alone, or 0. Resets the request for a checkpoint."""
         saving, self.saving = self.saving, False
         return float(max(self, default=SAVE_ONLY * saving))
 
     @contextmanager
     def ignore_repeats(self) -> Iterator[None]:
-        """Within the `with`, nothing but kill -9 ends the process: what is being written is what the signal asked for."""
+        """Ignores signals while the checkpoint is written."""
         self.writing = True
         try:
             yield
@@ -80,12 +83,12 @@ class Signals(list[int]):
             or self.writing
             or (number != signal.SIGINT and time.monotonic() - self.since < GRACE_SECONDS)
         ):
-            # patient: torchrun forwards a Ctrl-C that its processes also got from the terminal
+            # torchrun forwards a Ctrl-C that its processes also get from the terminal.
             signal.signal(number, self.before[number])
             signal.raise_signal(number)
 
     def tell(self, text: str) -> None:
-        # the signal came in the middle of another line, or nobody reads it
+        # The signal may arrive during another write, or the stream may be closed.
         with suppress(RuntimeError, OSError):
             self.note(text)
 
@@ -94,7 +97,7 @@ class Signals(list[int]):
 def stop_on_signals(
     note: Callable[[str], None] = lambda _: None, patient: bool = False
 ) -> Iterator[Signals]:
-    """Within the `with`, signals are noted; those that somebody chose to ignore (`nohup`) stay ignored."""
+    """Handles signals inside the `with`. Ignored signals (`nohup`) stay ignored."""
     found = Signals(note, patient)
     if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
         for number in (*STOP_SIGNALS, *SAVE_SIGNALS):

@@ -1,4 +1,4 @@
-"""Starting from what another model has learned: its embedding, encoder or decoder, by the names of the parameters."""
+"""Transfer of parameters from another model: embedding, encoder or decoder, matched by name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,24 +10,24 @@ from ..errors import SaccadeError
 from .checkpoints import open_tensors
 from .parameters import model_tensors
 
-# an embedding has one of these names: the first in an encoder or decoder alone, the others in an encoder–decoder
+# Names of embeddings: the first in encoders or decoders, the others in encoder–decoders.
 EMBEDDINGS = ("embedding", "source", "target")
 STACKS = ("encoder", "decoder")
-# of hard attention, which may start from a model with soft attention
+# Buffers of hard attention, which may start from a model with soft attention.
 BASELINE = ("normalize.mean_loss", "normalize.mean_weight")
 
 
 def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) -> list[str]:
-    """Fills embedding, encoder and decoder from those of a stored model (`body.` in front of a name is ignored); returns the names."""
+    """Copies embedding, encoder and decoder from a stored model and returns the names. Ignores a `body.` prefix."""
     wanted, taken = (
         {name.removeprefix("body."): parameter for name, parameter in model_tensors(model).items()},
         [],
     )
-    # a decoder alone reads what an encoder–decoder's decoder reads
+    # A decoder-only model reads the target embedding of an encoder–decoder.
     alone = not any(top_module(name) == "encoder" for name in wanted)
     with open_tensors(path) as file, torch.no_grad():
         stored = {rename(name.removeprefix("body.")): name for name in file.keys()}  # noqa: SIM118
-        # a head belongs to its task, and is taken only between models of the same kind
+        # A head belongs to its task and is copied only between models of the same kind.
         alike = {*map(required_name, stored), ""} == {*map(required_name, wanted), ""}
         for name, parameter in wanted.items():
             found = next((stored[one] for one in stored_names(name, alone) if one in stored), None)
@@ -38,7 +38,7 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
                 copy_rows(parameter, file.get_tensor(found), name, path)
                 taken.append(name)
     stacks = {top_module(name) for name in taken} & set(STACKS)
-    # a stack is taken as a whole, but for attention to a source that a decoder alone never had
+    # Stacks are copied whole, except cross-attention that a decoder-only model lacks.
     missing = [
         name
         for name in wanted
@@ -48,23 +48,24 @@ def take_over(model: nn.Module, path: Path, rename: Callable[[str], str] = str) 
         what = f"'{missing[0]}'" if missing else "encoder or decoder"
         kind = "a model.family of the same kind (such as transformer-encoder after a masked model)"
         raise SaccadeError(
-            f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts"
+            f"{path} has no {what} for this model; choose {kind}, with the same model.depth and parts",
+            code="start-from-does-not-fit",
         )
     return taken
 
 
 def required_name(name: str) -> str:
-    """The name of a parameter, or nothing for what a model can start without."""
+    """The name of a required parameter, or "" for an optional one."""
     return "" if name.endswith(BASELINE) else name
 
 
 def top_module(name: str) -> str:
-    """Whether a parameter belongs to an `embedding`, `encoder`, `decoder`, `head` …"""
+    """The top-level module of a parameter, such as `embedding` or `encoder`."""
     return name.partition(".")[0]
 
 
 def stored_names(name: str, alone: bool) -> list[str]:
-    """How a parameter may be named in the stored model, the likeliest first; recurrent models have no `tokens` in between."""
+    """Possible names of a parameter in the stored model, likeliest first. Recurrent models lack the `tokens` part."""
     first, _, rest = name.partition(".")
     if first not in EMBEDDINGS:
         return [name]
@@ -77,14 +78,14 @@ def stored_names(name: str, alone: bool) -> list[str]:
 
 
 def has_token_rows(name: str) -> bool:
-    """Whether a parameter has a row for each token: an embedding's own, or a table of it (factorized, adaptive)."""
+    """Whether a parameter has one row per token (embeddings; factorized and adaptive tables)."""
     ends = ("tokens.weight", "tokens.table.weight", "source.weight", "target.weight")
     return top_module(name) in EMBEDDINGS and (name.endswith(ends) or ".tables." in name)
 
 
 def copy_rows(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
     if has_token_rows(name) and value.dim() == 2 and parameter.shape[1] == value.shape[1]:
-        # a pretrained model may have rows for masks after its words
+        # A pretrained model may have extra rows for mask tokens.
         rows = min(len(parameter), len(value))
         parameter[:rows] = value[:rows].to(parameter.device)
     elif parameter.shape == value.shape:
@@ -92,5 +93,6 @@ def copy_rows(parameter: Tensor, value: Tensor, name: str, path: Path) -> None:
     else:
         sizes = f"{tuple(value.shape)} there and {tuple(parameter.shape)} here"
         raise SaccadeError(
-            f"{path}: '{name}' is {sizes}; use the same model.dim, hidden, heads … as that model"
+            f"{path}: '{name}' is {sizes}; use the same model.dim, hidden, heads … as that model",
+            code="start-from-does-not-fit",
         )

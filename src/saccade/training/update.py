@@ -15,12 +15,12 @@ from .parameters import model_tensors, set_parameters
 from .sharded import full_tensor, gather
 from .work import Work
 
-# this rank's part of each batch, and how often it counts (0 or 1)
+# This rank's part of each batch and its weight (0 or 1).
 Parts = Sequence[tuple[Any, int]]
 
 
 class Update:
-    """Makes updates kernel by kernel; `forward` computes the loss, the optimizer has the parameters of `model`."""
+    """Eager updates. `forward` computes the loss; the optimizer has the parameters of `model`."""
 
     captured = False
 
@@ -32,17 +32,14 @@ class Update:
         ranks: Ranks,
         note: Callable[[str], None],
     ) -> None:
-        self.model, self.work, self.settings, self.ranks, self.note = (
-            model,
-            work,
-            settings,
-            ranks,
-            note,
-        )
+        self.model, self.work, self.settings, self.ranks = model, work, settings, ranks
+        self.note = note
         self.device = next(model.parameters()).device
-        self.forward = self.spread()  # first: the optimizer gets the parameters as they are divided
-        self.measured = model  # what the cost of a run is measured by
-        # a graph would keep a number as it is
+        # Before the optimizer, which needs the sharded parameters.
+        self.forward = self.spread()
+        # The model for the cost estimate.
+        self.measured = model
+        # A graph would freeze a Python number.
         rate: Any = (
             torch.tensor(settings.learning_rate, device=self.device)
             if self.captured
@@ -51,13 +48,13 @@ class Update:
         self.optimizer = make_optimizer(settings, model, rate, self.captured)
 
     def __call__(self, parts: Parts, tokens: int, rate: float) -> tuple[list[Tensor], Tensor]:
-        """Each batch's loss and the gradient's norm, which nobody has read yet; `tokens` are those of all parts on all ranks."""
+        """The loss per batch and the gradient norm, not yet synchronized. `tokens` counts all parts on all ranks."""
         losses = []
         for n, (batch, counts) in enumerate(parts, 1):
             with self.batch(last=n == len(parts)):
-                # 0 tokens: unknown words alone
+                # Batches of unknown words alone have 0 tokens.
                 loss = counts * self.loss(self.forward, batch) / max(tokens, 1)
-                # DDP and FSDP divide by it; the loss is a sum over all ranks' tokens
+                # DDP and FSDP average gradients, while the loss is a sum over all ranks.
                 (loss * self.ranks.count).backward()
             losses.append(loss.detach())
         self.set_rate(rate)
@@ -73,7 +70,7 @@ class Update:
             group["lr"] = group["lr"].fill_(rate) if self.captured else rate
 
     def move(self) -> Tensor:
-        """Clips the gradients and applies them; their norm before."""
+        """Clips and applies the gradients. Returns the norm before clipping."""
         norm = full_tensor(
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip or float("inf"))
         )
@@ -84,17 +81,17 @@ class Update:
     def spread(self) -> nn.Module:
         if self.settings.compile is not True:
             return self.model
-        # of many shapes one graph for all, whose kernels take sizes as they come; else a minute would go into each of them
+        # Many shapes share one dynamic graph; compiling each would take a minute.
         dynamic = not self.work.one_shape if self.captured else None
         return torch.compile(self.model, dynamic=dynamic)  # type: ignore[return-value]
 
     def batch(self, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of one of an update's batches; gradients are complete after the last."""
+        """Context of forward and backward of one batch. Gradients are complete after the `last` one."""
         return nullcontext()
 
     @contextmanager
     def plain(self) -> Iterator[nn.Module]:
-        """Within the `with`, a model that rank 0 can use alone."""
+        """A model that rank 0 can use alone inside the `with`."""
         yield self.model
 
 
@@ -115,7 +112,7 @@ class Sharded(Update):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        # rank 0 evaluates on a copy: what FSDP adds to a forward expects every rank to make the same calls
+        # Rank 0 evaluates on a copy, since an FSDP forward needs all ranks.
         self.copy = copy.deepcopy(self.model).cpu() if self.ranks.leads else None
         for tensor in model_tensors(self.model).values():
             torch.distributed.broadcast(tensor.data, 0)

@@ -1,4 +1,4 @@
-"""Updates captured as CUDA graphs and replayed: a small model's update then takes no longer than its arithmetic."""
+"""Updates captured as CUDA graphs and replayed, without launch overhead for small models."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,22 +20,24 @@ def tensors(batch: Any) -> Iterator[Tensor]:
         yield batch
     elif isinstance(batch, tuple | list):
         for one in batch:
-            if not isinstance(one, int):  # the lines of a batch are many
+            # Skip the line numbers of a batch.
+            if not isinstance(one, int):
                 yield from tensors(one)
     elif hasattr(batch, "__dict__"):
         for name, one in vars(batch).items():
-            if not name.startswith("_"):  # what a mask keeps for the next time
+            # Skip the caches of masks.
+            if not name.startswith("_"):
                 yield from tensors(one)
 
 
 def shape(batch: Any) -> tuple[Any, ...]:
-    """What two batches must share for one graph to serve both."""
+    """The key of a graph: batches with equal keys share it."""
     return tuple((tensor.shape, tensor.dtype) for tensor in tensors(batch))
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A captured update: its graph, the tensors it reads, and those that it leaves its loss and norm in."""
+    """A captured update: the graph, its input tensors, and its loss and norm."""
 
     graph: Any
     inputs: list[Tensor]
@@ -46,7 +48,8 @@ class Captured:
             here.copy_(new, non_blocking=True)
         self.graph.replay()
         loss, norm = self.outputs
-        return loss.clone(), norm.clone()  # the next replay overwrites them
+        # The next replay overwrites both.
+        return loss.clone(), norm.clone()
 
 
 class CapturedUpdate(Update):
@@ -56,11 +59,12 @@ class CapturedUpdate(Update):
     many shapes is compiled once for all of them."""
 
     captured = True
-    most = 256  # graphs; batches of further shapes run kernel by kernel
+    # Maximum number of graphs; batches of further shapes run eagerly.
+    most = 256
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        # A graph reads the learning rate and 1 / tokens from tensors that stay where they are.
+        # A graph reads the learning rate and 1 / tokens from fixed tensors.
         self.share = torch.ones((), device=self.device)
         self.seen: set[tuple[Any, ...]] = set()
         self.last: tuple[Any, ...] = ()
@@ -92,7 +96,7 @@ class CapturedUpdate(Update):
         return [loss], norm
 
     def way(self, key: tuple[Any, ...]) -> tuple[tuple[Any, ...], nn.Module]:
-        """What batches of a shape are computed by, and a key for its graph."""
+        """The key and the model for batches of one shape."""
         if self.settings.compile is not True:
             return key, self.forward
         if key == self.last or not self.work.one_shape:
@@ -101,17 +105,17 @@ class CapturedUpdate(Update):
         return ((*key, "compiled"), self.forward) if key in self.repeated else (key, self.model)
 
     def step(self, batch: Any, forward: nn.Module) -> tuple[Tensor, Tensor]:
-        """An update that reads no number on the way, as it can be captured: its loss and its gradient's norm."""
+        """An update without synchronization, so it can be captured. Returns loss and gradient norm."""
         loss = self.loss(forward, batch) * self.share
         loss.backward()
         return loss.detach(), self.move()
 
     def capture(self, batch: Any, forward: nn.Module) -> Captured:
-        """Nothing is computed here: the update is made when the graph is replayed."""
+        """Captures an update without running it."""
         inputs, graph = list(tensors(batch)), torch.cuda.CUDAGraph()
-        # One pool of memory for all: they never run at the same time, and what one leaves is copied before the next begins.
+        # All graphs share a memory pool: they never run concurrently, and results are copied.
         pool = next((one.graph.pool() for one in self.graphs.values()), None)
-        # no other thread may use the GPU while an update is captured; that another thread frees something must not end the capture
+        # No other thread may use the GPU during a capture, but it may free memory.
         with (
             iteration_lock,
             pause_garbage_collection(),
@@ -122,7 +126,7 @@ class CapturedUpdate(Update):
 
 
 class Cast(torch.autograd.Function):
-    """Casts tensors to another type, and their gradients back to float32, with a few kernels for all."""
+    """Casts tensors to another type and gradients back to float32, in few kernels."""
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -136,7 +140,7 @@ class Cast(torch.autograd.Function):
 
 
 def matrices(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and biases of linear layers, by name, but for those that are used elsewhere too (a tied embedding)."""
+    """Weights and biases of linear layers by name, except those used elsewhere (tied embeddings)."""
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     return {
         f"{name}.{kind}" if name else kind: parameter
@@ -148,7 +152,7 @@ def matrices(model: nn.Module) -> dict[str, Tensor]:
 
 
 class LowPrecision(nn.Module):
-    """`model` under autocast, with its matrices cast to 16 bits all at once: a small model has more matrices than arithmetic."""
+    """Autocast that casts all matrices to 16 bits at once. Small models have many matrices and little arithmetic."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
@@ -156,7 +160,8 @@ class LowPrecision(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         own = matrices(self.model)
-        if not own:  # a recurrent model may have no linear layer
+        # A recurrent model may have no linear layer.
+        if not own:
             return self.model(*inputs)
         return functional_call(
             self.model, dict(zip(own, Cast.apply(self.dtype, *own.values()), strict=True)), inputs

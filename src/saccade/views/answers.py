@@ -40,6 +40,18 @@ class Result:
         found = self.facts()
         return {name: plain(found[name]) for name in names or found}
 
+    def row(self, given: str) -> dict[str, Any]:
+        """The result as a JSON line, with the text or the name of the input."""
+        return {"text": given, **self.to_dict()}
+
+    def line(self, given: str) -> str:
+        """The result as one line among those of other inputs."""
+        return f"{self}\t{given}"
+
+    def detail(self) -> str:
+        """The result by itself, with what else was likely."""
+        return str(self)
+
     def facts(self) -> dict[str, Any]:
         """The fields of the result, which are compared."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.compare}  # type: ignore[arg-type]
@@ -88,6 +100,13 @@ class Written(Result):
         return f'<p dir="auto">{read}<br>→ <b>{escape(self.text)}</b> <small>({self.log_prob:.3f})</small></p>'
 
 
+def likeliest(answer: str, probabilities: dict[str, float]) -> str:
+    """An answer with the probabilities of the likeliest ones."""
+    best = sorted(probabilities.items(), key=lambda pair: -pair[1])[:5]
+    several = [f"{name} {100 * chance:.1f} %" for name, chance in best]
+    return f"{answer}   ({'  '.join(several) if len(several) > 1 else f'{100 * best[0][1]:.1f} %'})"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Seen(Result):
     """The label of a picture, the probability of each label, and how much each position of the encoder's grid counted (rows × columns)."""
@@ -98,6 +117,15 @@ class Seen(Result):
     name: str
     weights: Numbers
     look: MakeDocument | None = field(default=None, compare=False)
+
+    def row(self, given: str) -> dict[str, Any]:
+        # equal weights are a mean of positions, not attention
+        attends = float(self.weights.max()) > float(self.weights.min())
+        names = ("label", "probabilities", *["weights"] * attends)
+        return {"image": given, **self.to_dict(*names)}
+
+    def detail(self) -> str:
+        return likeliest(self.label, self.probabilities)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,6 +141,13 @@ class Caption(Written):
     weights: Numbers | None
     name: str
     look: MakeDocument | None = field(default=None, compare=False)
+
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict("log_prob", "finished", "alternatives")
+        return {"image": given, "caption": self.text, **facts}
+
+    def line(self, given: str) -> str:
+        return f"{' '.join(given.split())}\t{self.text}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,6 +170,13 @@ class Answered(Result):
     def _repr_html_(self) -> str:
         said = f"<b>{escape(self.answer)}</b> ({self.probabilities[self.answer]:.3f})"
         return f'<p dir="auto">{escape(self.question)} <small>{escape(self.name)}</small><br>→ {said}</p>'
+
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict()
+        return {"image": facts.pop("name"), **facts, "weights": self.weights.round(4).tolist()}
+
+    def detail(self) -> str:
+        return likeliest(self.answer, self.probabilities)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,6 +207,15 @@ class Reconstructed(Result):
     def __str__(self) -> str:
         return f"{self.name}: PSNR {self.psnr:.1f} dB"
 
+    def row(self, given: str) -> dict[str, Any]:
+        return {"image": given, **self.to_dict("error", "psnr")}
+
+    def line(self, given: str) -> str:
+        return f"PSNR {self.psnr:.1f} dB\t{given}"
+
+    def detail(self) -> str:
+        return self.line(self.name)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Translated(Written):
@@ -180,6 +231,13 @@ class Translated(Written):
     # (source word, its own word) of each unknown word that was replaced by one of the source
     copied: tuple[tuple[int, int], ...] = ()
     look: MakeDocument | None = field(default=None, compare=False)
+
+    def row(self, given: str) -> dict[str, Any]:
+        facts = self.to_dict("log_prob", "finished")
+        return {"source": given, "translation": self.text, **facts}
+
+    def line(self, given: str) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,6 +263,13 @@ class Classified(Result):
             for how, one in zip(style, self.pieces, strict=True)
         ]
         return f'<p dir="auto"><b>{escape(self.label)}</b> ({self.probabilities[self.label]:.3f})<br>{" ".join(words)}</p>'
+
+    def row(self, given: str) -> dict[str, Any]:
+        weights = [list(pair) for pair in zip(self.pieces, self.weights.tolist(), strict=True)]
+        return {"text": given, **self.to_dict("label", "probabilities"), "weights": weights}
+
+    def detail(self) -> str:
+        return likeliest(self.label, self.probabilities)
 
 
 class Tagged(list[str], Result):
@@ -240,6 +305,9 @@ class Tagged(list[str], Result):
 
     def _repr_html_(self) -> str:
         return small_table([self.words, list(self)])
+
+    def row(self, given: str) -> dict[str, Any]:
+        return {"words": self.words, "tags": list(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -305,6 +373,12 @@ class Generated(Iterator[str]):
 
     def _repr_html_(self) -> str:
         return f'<div dir="auto" style="white-space:pre-wrap"><b>{escape(self.prompt)}</b>{escape(self.text)}</div>'
+
+    def row(self, given: str) -> dict[str, Any]:
+        return self.to_dict()
+
+    def line(self, given: str) -> str:
+        return f"{given}{self}"
 
 
 class Metrics(dict[str, Any]):

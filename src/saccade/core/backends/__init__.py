@@ -1,7 +1,6 @@
-"""Backends: how a mechanism is run. `eager` is the definition; every other one is tested against it, gradients too.
+"""Backends run mechanisms. `eager` is the definition; all others are tested against it, gradients included.
 
-A kernel of one's own becomes a backend by `table.add("name")(MyBackend())`: it says what it refuses, ranks itself among those that
-can, and runs.
+Register a custom backend with `table.add("name")(MyBackend())`. It states what it refuses, its rank, and how it runs.
 """
 
 import warnings
@@ -14,19 +13,12 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
 
+# fmt: off
 __all__ = [
-    "Backend",
-    "Call",
-    "all_named",
-    "blocked",
-    "choose",
-    "eager",
-    "flex",
-    "gather",
-    "linear",
-    "triton_forms",
+    "Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear",
+    "run", "sdpa", "short", "table", "triton", "triton_forms",
 ]
-__all__ += ["run", "sdpa", "short", "table", "triton"]
+# fmt: on
 
 
 def all_named() -> list[tuple[str, Backend]]:
@@ -34,7 +26,7 @@ def all_named() -> list[tuple[str, Backend]]:
 
 
 def choose(call: Call, without: Backend | None = None) -> Backend:
-    """The best of those that do not refuse, `without` left out; `eager` never refuses. The same kind of call gets the same answer."""
+    """The supporting backend with the lowest rank, except `without`. `eager` supports everything. Cached per kind of call."""
     if (
         without is not None
         or call.score.kernel
@@ -48,7 +40,7 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
         return best_of(call, without)
     key = choice_key(call)
     found = _chosen.get(key)
-    # not known yet, or it depends on how much a mask hides, which takes longest to find out
+    # Unknown, or it depends on how much a mask hides, which is the slowest test.
     if found is None:
         gathers = (key, blocked.pays_off(call))
         found = _chosen.get(gathers)
@@ -56,27 +48,24 @@ def choose(call: Call, without: Backend | None = None) -> Backend:
             if len(_chosen) > 4096:
                 _chosen.clear()
             found = best_of(call)
-            # where that is known, gathering is never worth it
+            # Gathering never pays off for these masks.
             alike = call.mask.mask.causal_and_keys() is not None
             _chosen[key if alike or found.rank(call) < blocked.RANK else gathers] = found
     return found
 
 
 _chosen: dict[tuple[Any, ...], Backend] = {}
-# with a backend that somebody has added, nothing is known of what its answers depend on
+# The choice is not cached once custom backends are registered.
 BUILT_IN_COUNT = len(table)
 
 
 def choice_key(call: Call) -> tuple[Any, ...]:
-    """All that the answers of backends depend on, but for kernel scores, whose masks are taken apart, and for how much a mask hides. A
-    method that is set on a part itself, or on its class, makes another kind."""
-    query, value, score, normalize, position = (
-        call.query,
-        call.value,
-        call.score,
-        call.normalize,
-        call.position,
-    )
+    """Cache key of `choose`: every fact a backend may look at, except how much a mask hides.
+
+    Not for kernel scores. Methods replaced on an instance or a class change the key.
+    """
+    query, value, score, normalize = call.query, call.value, call.score, call.normalize
+    position = call.position
     by, norm, at = type(score), type(normalize), type(position)
     methods = (by, by.compare, by.scale, norm, norm.rows, norm.forward, at, at.bias, at.values)
     added = (len(score.__dict__), len(normalize.__dict__), len(position.__dict__))
@@ -87,25 +76,19 @@ def choice_key(call: Call) -> tuple[Any, ...]:
         query.requires_grad or call.key.requires_grad or value.requires_grad
     )
     sizes = (queries == 1, long, width, value.shape[3], query.device, query.dtype, grad)
-    # a position around another one has what that one has
+    # A position that wraps another one has its properties.
     at_all = call.positions is not None and (True, position.adds_values)
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
     return (
-        methods,
-        added,
-        hooks,
-        sizes,
-        mask,
-        call.dropout > 0,
-        at_all,
-        triton.choice_key(call),
+        methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.choice_key(call),
         short.choice_key(call),
-    )
+    )  # fmt: skip
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:
     best, lowest = eager.definition, eager.definition.rank(call)
-    for entry in table:  # a plain loop, which torch.compile can follow
+    # A plain loop, which torch.compile can trace.
+    for entry in table:
         rank = entry.make.rank(call)
         if rank < lowest and entry.make is not without and entry.make.refuses(call) is None:
             best, lowest = entry.make, rank
@@ -113,12 +96,13 @@ def best_of(call: Call, without: Backend | None = None) -> Backend:
 
 
 def run(call: Call, name: str | None = None) -> Tensor:
-    """Runs the call on the best backend, or on the one of that name; one whose kernel does not compile is replaced by the next best."""
+    """Runs a call on the best backend or the named one. If its kernel does not compile, the next best one runs."""
     if name is not None:
         reason = table[name].refuses(call)
         if reason is not None:
             raise SaccadeError(
-                f"backend '{name}' refuses: {reason}; leave `backend` out to let one be chosen"
+                f"backend '{name}' refuses: {reason}; leave `backend` out to let one be chosen",
+                code="backend-refuses",
             )
     backend = choose(call) if name is None else table[name]
     try:
@@ -126,7 +110,8 @@ def run(call: Call, name: str | None = None) -> Tensor:
     except CannotCompile as error:
         if name is not None:
             raise SaccadeError(
-                f"backend '{name}' refuses: {error}; leave `backend` out to let one be chosen"
+                f"backend '{name}' refuses: {error}; leave `backend` out to let one be chosen",
+                code="backend-refuses",
             ) from error
         other = choose(call, without=backend)
         warnings.warn(

@@ -1,5 +1,8 @@
-"""Masks that are known to be sparse, in pure PyTorch: each block of queries attends to the blocks of keys that its mask may allow, gathered
-side by side, so that time and memory are linear in the length, forward and backward. R blocks of queries, C of keys, S positions each."""
+"""Block-sparse masks in pure PyTorch. R blocks of queries, C blocks of keys, S positions each.
+
+Each block of queries attends to the gathered blocks of keys that its mask may allow. Time and memory are linear in the length, forward
+and backward.
+"""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,22 +23,26 @@ from .eager import definition
 from .flex import GPU_MIN_LENGTH
 from .sdpa import backend as sdpa
 
-BLOCK_SIZES = (32, 64, 128)  # of blocks, for long texts
-MAX_COMPARED_BLOCKS = 512  # blocks; beyond it only the largest size is tried, since planning takes the square of their number
-CPU_MIN_LENGTH = 512  # shorter calls run faster on SDPA with a dense mask
+# Block sizes for long sequences.
+BLOCK_SIZES = (32, 64, 128)
+# Above this number of blocks only the largest size is tried, since planning is quadratic.
+MAX_COMPARED_BLOCKS = 512
+# Shorter calls are faster on SDPA with a dense mask.
+CPU_MIN_LENGTH = 512
 RANK = 15
-GATHER_COST = 128  # what gathering a key for a block costs beside a score, as measured on a CPU
+# Cost of gathering one key, in scores, measured on a CPU.
+GATHER_COST = 128
 
 
 class Layout(NamedTuple):
-    """Blocks of `size` positions, and which of them (queries × keys, H|1 R C) may hold a pair that is allowed."""
+    """Block size, and which blocks (H|1 R C) may contain an allowed pair."""
 
     size: int
     needed: NDArray[np.bool_]
 
     @property
     def cost(self) -> float:
-        """What it takes per head, counted in scores."""
+        """Cost per head, in scores."""
         return float(self.needed.sum(2).max(0).sum()) * self.size * (self.size + GATHER_COST)
 
 
@@ -62,11 +69,9 @@ class Blocked(Backend):
             return "its blocks cannot be planned while a pass is compiled or captured"
         if call.mask.mask.causal_and_keys() is not None:
             return f"{call.mask!r} is no more than causal and padding, of which it would save half at most"
-        return (
-            f"{call.mask!r} hides no blocks of keys that are known beforehand"
-            if layout(call) is None
-            else None
-        )
+        if layout(call) is None:
+            return f"{call.mask!r} hides no blocks of keys that are known beforehand"
+        return None
 
     def rank(self, call: Call) -> int:
         return RANK if pays_off(call) else 120
@@ -80,22 +85,16 @@ class Blocked(Backend):
         front = (keys - queries) % size  # blocks of queries begin where blocks of keys do
         query = cut_blocks(call.query, front, rows, size)
         q = query if call.q is call.query else cut_blocks(call.q, front, rows, size)
-        key, value = (
-            cut_blocks(call.key, 0, columns, size),
-            cut_blocks(call.value, 0, columns, size),
-        )
+        key = cut_blocks(call.key, 0, columns, size)
+        value = cut_blocks(call.value, 0, columns, size)
         outputs = []
         for group in plan:
             projected = group.pick(query)
             inner = replace(
-                call,
-                q=projected if q is query else group.pick(q),
-                query=projected,
-                key=group.gather(key),
-                value=group.gather(value),
-                mask=group.mask,
+                call, q=projected if q is query else group.pick(q), query=projected,
+                key=group.gather(key), value=group.gather(value), mask=group.mask,
                 positions=None if at is None else group.positions(at, front, batch, size),
-            )
+            )  # fmt: skip
             runs = sdpa if sdpa.refuses(inner) is None else definition
             outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
         output = outputs[0]
@@ -114,18 +113,18 @@ def cut_blocks(x: Tensor, front: int, count: int, size: int) -> Tensor:
 
 
 def is_plain(part: torch.nn.Module) -> bool:
-    """Whether a part is one of saccade's own classes, with nothing set on the object that is called instead."""
+    """Whether a part is a built-in class without methods replaced on the instance."""
     package = __name__.removesuffix("backends.blocked")
     return type(part).__module__.startswith(package) and not any(map(callable, vars(part).values()))
 
 
 def needed_positions(call: Call) -> Positions | None:
-    """Where queries and keys are, if a bias or an output depends on it: then all heads gather the same keys."""
+    """The positions, if a bias or an output depends on them. All heads then gather the same keys."""
     return call.positions if call.position.biases or call.position.adds_values else None
 
 
 def layout(call: Call) -> Layout | None:
-    """The cheapest blocks for a mask, or None where they are not known."""
+    """The cheapest block layout of a mask, or None if its blocks are unknown."""
     (_, _, queries, keys), mask, apart = call.sizes, call.mask.mask, needed_positions(call) is None
     make = lambda: find_layout(mask, queries, keys, apart)
     return call.mask.once(
@@ -158,7 +157,7 @@ def find_layout(mask: Mask, queries: int, keys: int, apart: bool) -> Layout | No
 
 
 def pays_off(call: Call) -> bool:
-    """Whether enough is hidden for gathering to pay."""
+    """Whether the mask hides enough for gathering to pay off."""
     _, _, queries, keys = call.sizes
     short = CPU_MIN_LENGTH if call.q.device.type == "cpu" else GPU_MIN_LENGTH
     if (
@@ -166,18 +165,19 @@ def pays_off(call: Call) -> bool:
         or call.mask.mask.causal_and_keys() is not None
         or queries * keys < short * short
     ):
-        return False  # in this order: a pass that is compiled or exported for any length must not compare it
+        # The order matters: a pass exported for any length must not compare it.
+        return False
     found = layout(call)
-    # a score under a dense mask costs more than one alone
+    # A dense mask makes a score more expensive.
     return found is not None and found.cost < 1.5 * queries * keys
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Blocks of queries that need about equally many blocks of keys, W at most. They are run as one batch, (B R) H S D."""
+    """Blocks of queries with up to W blocks of keys each, run as one batch (B R) H S D."""
 
-    rows: Tensor  # R: which blocks of queries
-    columns: Tensor  # R H|1 W: which blocks of keys
+    rows: Tensor  # R, blocks of queries
+    columns: Tensor  # R H|1 W, blocks of keys
     mask: Prepared  # (B R) H|1 S (W S)
 
     def pick(self, x: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class Group:
         return chosen.transpose(1, 2).flatten(0, 1)
 
     def gather(self, x: Tensor) -> Tensor:
-        """Keys or values, B H' C S D → (B R) H (W S) D, in one copy. H = H' where all heads gather the same keys."""
+        """Keys or values, B H' C S D → (B R) H (W S) D in one copy. H = H' if heads share the blocks."""
         _, given, columns, _, width = x.shape
         rows, heads = len(self.rows), max(given, self.columns.shape[1])
         head = torch.arange(heads, device=x.device) // (heads // given)
@@ -196,7 +196,7 @@ class Group:
         )
 
     def positions(self, given: Positions, front: int, batch: int, size: int) -> Positions:
-        """Where the gathered queries, (B R) S, and keys, (B R) (W S), are."""
+        """Positions of the gathered queries, (B R) S, and keys, (B R) (W S)."""
         return given.once(
             (id(self), batch), lambda: (self, self._positions(given, front, batch, size))
         )[1]
@@ -219,7 +219,7 @@ class Group:
 def make_plan(
     mask: Mask, sizes: tuple[int, int, int, int], found: Layout, device: torch.device
 ) -> list[Group]:
-    """Blocks of queries by the number of blocks of keys they need: a group's narrowest is at least half as wide as its widest."""
+    """Groups blocks of queries by the number of key blocks. Within a group it differs by at most a factor of two."""
     mask.check(*sizes)
     counts, groups = found.needed.sum(2).max(0).clip(min=1), []
     while counts.any():
@@ -249,18 +249,16 @@ def make_group(
     there: Tensor,
 ) -> Group:
     batch, heads, queries, keys = sizes
-    inside, zero = (
-        torch.arange(size, device=rows.device),
-        torch.zeros(1, dtype=torch.int64, device=rows.device),
-    )
-    # the shape of one answer shows whether the batch row and the head matter
+    inside = torch.arange(size, device=rows.device)
+    zero = torch.zeros(1, dtype=torch.int64, device=rows.device)
+    # The shape of one answer tells whether batch rows and heads differ.
     different, planes = mask.answer(batch, heads, zero + keys - queries, zero).shape[:2]
     i = (rows + (keys - queries) // size).view(-1, 1, 1, 1) * size + inside.unsqueeze(-1)  # R 1 S 1
     j = (columns.unsqueeze(-1) * size + inside).flatten(2).unsqueeze(2)  # R H|1 1 (W S)
     real = (j < keys) & there.repeat_interleave(size, 2).unsqueeze(2)
     b = torch.arange(different, device=rows.device).repeat_interleave(len(rows)).view(-1, 1, 1, 1)
     h = torch.arange(planes, device=rows.device).view(-1, 1, 1)
-    # blocks of queries may begin before the first query, and blocks of keys end after the last key
+    # Blocks may begin before the first query and end after the last key.
     at = (
         x.clamp(first, keys - 1).repeat(different, 1, 1, 1)
         for x, first in ((i, keys - queries), (j, 0))

@@ -1,4 +1,4 @@
-"""What a backend is given, and what it must answer."""
+"""The interface of backends: `Call` and `Backend`."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,10 @@ from ..scores import Score
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """q as passed; query and key encoded and projected by the score; values; the mechanism's parts, and the whole mask."""
+    """The arguments of one attention call: tensors, the mechanism's parts and the combined mask.
+
+    `q` is as passed; `query` and `key` are encoded and projected. `positions` is None if the position needs none.
+    """
 
     q: Tensor  # B H Q D
     query: Tensor  # B H Q A
@@ -24,7 +27,7 @@ class Call:
     normalize: Normalizer
     position: Position
     mask: Prepared
-    positions: Positions | None  # None where the position asks for none
+    positions: Positions | None
     dropout: float
 
     @property
@@ -39,22 +42,23 @@ class Call:
 
     @property
     def unmasked(self) -> bool:
-        """True when nothing is hidden: a full mask, or the causal mask of one query, which is at the last key."""
+        """Whether nothing is hidden: a full mask, or a causal mask with one query."""
         kind = type(self.mask.mask)
         return kind is Full or (kind is Causal and self.q.shape[2] == 1)
 
     def allowed(self) -> Tensor | None:
-        """The dense mask, B|1 H|1 Q|1 K, or None when nothing is hidden."""
+        """The dense mask, B|1 H|1 Q|1 K, or None if nothing is hidden."""
         return None if self.unmasked else self.mask.allowed()
 
     def bias(self, dtype: torch.dtype | None = None) -> Tensor | None:
-        """What the position adds to the scores, in the queries' type by default."""
+        """The bias of the position, in the queries' type by default."""
         if self.positions is None:
             return None
         found = self.position.bias(self.q, self.positions, self.score.scale(self.q.shape[-1]))
         if found is None:
             return None
-        _, _, queries, keys = self.sizes  # kernels want at least Q × K numbers
+        # Kernels need at least Q × K numbers.
+        _, _, queries, keys = self.sizes
         return found.to(self.query.dtype if dtype is None else dtype).expand(
             torch.broadcast_shapes(found.shape, (queries, keys))
         )
@@ -74,18 +78,18 @@ class Call:
 
 
 class CannotCompile(Exception):
-    """A backend's kernel cannot be compiled for a call; the next backend runs it."""
+    """A backend's kernel does not compile for a call. The next backend runs it."""
 
 
 class Backend:
-    """One way to run a mechanism, or its reason for refusing."""
+    """One implementation of attention."""
 
     def refuses(self, call: Call) -> str | None:
-        """Why it cannot run the call, or None when it can."""
+        """The reason why the call is not supported, or None."""
         raise NotImplementedError
 
     def rank(self, call: Call) -> int:
-        """Of those that can, the lowest rank is taken."""
+        """The priority: the lowest rank among supporting backends wins."""
         raise NotImplementedError
 
     def run(self, call: Call) -> Tensor:
@@ -94,7 +98,7 @@ class Backend:
 
 
 def not_dot_softmax(call: Call) -> str | None:
-    """Why a kernel for softmax(scale · q·k + bias) cannot run a mechanism, or None. What a subclass changed is never skipped."""
+    """The reason why softmax(scale · q·k + bias) is not what the mechanism computes, or None. Overrides are respected."""
     if not call.score.dot:
         return "the score is not a dot product"
     if not is_unmodified(call.normalize, Softmax):
@@ -105,9 +109,9 @@ def not_dot_softmax(call: Call) -> str | None:
 
 
 def is_unmodified(normalize: Normalizer, kind: type[Normalizer]) -> bool:
-    """Whether a normalizer is `kind`'s own: nothing overridden in a subclass, set on the object, or hooked in."""
+    """Whether a normalizer is exactly `kind`: no subclass, no attribute set on the instance, no hooks."""
     own = normalize.__dict__
-    # as torch.compile can follow it
+    # Written so that torch.compile can trace it.
     set_here = "rows" in own or "forward" in own or "project" in own
     return type(normalize) is kind and not (
         set_here or normalize._forward_hooks or normalize._forward_pre_hooks
@@ -118,5 +122,5 @@ table: Table[Backend] = Table("backends", "backend")
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """B H' N D → B H N D: head h of the result is head h // (H / H') of x."""
+    """B H' N D → B H N D: head h is head h // (H / H') of x."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)

@@ -1,4 +1,4 @@
-"""The definition, in a few plain lines that hold B H Q K numbers:
+"""The reference implementation. It stores all B H Q K scores.
 
 weights = normalize( score( encode(q), encode(k) ) + bias, mask )        output = weights @ v
 """
@@ -11,20 +11,20 @@ from .call import Backend, Call, repeat_heads, table
 
 
 def scores(call: Call) -> Tensor:
-    """B H Q K, before anything is hidden."""
+    """Scores before masking, B H Q K."""
     found = call.score.compare(call.query, repeat_heads(call.key, call.q.shape[1]))
     bias = call.bias(found.dtype)
     return found if bias is None else found + bias
 
 
 def weights(call: Call) -> Tensor:
-    """B H Q K, each row summing to 1 (or whatever the normalizer promises), 0 where one may not attend."""
+    """Weights after normalization, B H Q K; 0 where masked."""
     found: Tensor = call.normalize(scores(call), call.allowed())
     return found.to(call.query.dtype) if call.query.dtype is torch.float16 else found
 
 
 def weighted_sum(call: Call, w: Tensor) -> Tensor:
-    """The values by these weights: B H Q E."""
+    """The weighted sum of the values, B H Q E."""
     if call.dropout:
         w = F.dropout(w, call.dropout)
     w = w.to(call.value.dtype)

@@ -1,4 +1,4 @@
-"""PyTorch's FlexAttention: masks as predicates and biases by position compiled into one kernel; masked blocks cost nothing."""
+"""PyTorch's FlexAttention: masks and biases by position are compiled into one kernel. Masked blocks are skipped."""
 
 import functools
 from collections.abc import Callable
@@ -13,13 +13,16 @@ from ..masks import Mask, Predicate, any_head, check_booleans
 from ..tracing import can_sync
 from .call import Backend, Call, CannotCompile, not_dot_softmax, repeat_heads, table
 
-if TYPE_CHECKING:  # else imported where it is used: with the compiler and sympy behind it, it takes as long to load as PyTorch
+# Imported where it is used: with the compiler and sympy, it takes as long to load as PyTorch.
+if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-GPU_MIN_LENGTH = 2048  # measured on an H200 (`saccade bench backends` repeats it): shorter calls run faster on SDPA with a dense mask
-
-BLOCK_SIZE = 128  # queries and keys of one block, FlexAttention's own
-MAX_CHUNK_PAIRS = 2**26  # pairs of a mask that are looked at together
+# Shorter calls are faster on SDPA with a dense mask, measured on an H200 by `saccade bench backends`.
+GPU_MIN_LENGTH = 2048
+# FlexAttention's block of queries and keys.
+BLOCK_SIZE = 128
+# Pairs of a mask that are evaluated at a time.
+MAX_CHUNK_PAIRS = 2**26
 
 
 class Flex(Backend):
@@ -60,7 +63,7 @@ class Flex(Backend):
 
         if torch.compiler.is_compiling():  # inside a compiled model it is compiled with the rest
             return attention(call, flex_attention)
-        # operations are counted, and none of a compiled kernel is seen
+        # A counter of operations does not see compiled kernels.
         if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
@@ -68,7 +71,7 @@ class Flex(Backend):
                 output, (*call.query.shape, *call.value.shape[-2:])
             )
             return made
-        # Each kind of mask is a version of its own; past the usual limit of eight, versions would silently run uncompiled.
+        # Each kind of mask is one version. Beyond the default limit of eight, versions silently run uncompiled.
         with torch._dynamo.config.patch(recompile_limit=1024, accumulated_recompile_limit=65536):
             which, kernel = signature(call), compiled_kernel(call.q.device.type)
             if which in self.compiled:
@@ -76,8 +79,7 @@ class Flex(Backend):
             try:
                 output = attention(call, kernel)
                 if output.requires_grad:
-                    # The backward kernel is compiled when it is first asked for: ask now, while one can turn back. That uses the
-                    # graph up (its buffers are reused), so the output is computed again.
+                    # Compile the backward kernel while a fallback is possible. This frees the graph, so run forward again.
                     wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
                     torch.autograd.grad(output, wanted, torch.zeros_like(output), allow_unused=True)
                     output = attention(call, kernel)
@@ -93,7 +95,7 @@ class Flex(Backend):
 
 
 class CountOperations(torch.autograd.Function):
-    """The output as it is, beside products without memory, as large as those of the kernel, which a counter sees, forward and backward."""
+    """Identity. Runs meta-tensor matmuls of the kernel's size, so FlopCounterMode counts the kernel."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -109,7 +111,7 @@ class CountOperations(torch.autograd.Function):
 
 
 def multiply(batch: int, heads: int, queries: int, width: int, keys: int, wide: int) -> None:
-    """q kᵀ and the weighted sum without memory."""
+    """q kᵀ and the weighted sum on the meta device."""
     q, k = (torch.empty(batch * heads, n, width, device="meta") for n in (queries, keys))
     weights, v = (
         torch.empty(batch * heads, *size, device="meta") for size in ((queries, keys), (keys, wide))
@@ -119,7 +121,7 @@ def multiply(batch: int, heads: int, queries: int, width: int, keys: int, wide: 
 
 
 def signature(call: Call) -> tuple[Any, ...]:
-    """What a compiled kernel depends on."""
+    """Cache key of compiled kernels."""
     parts = (
         type(call.position),
         str(call.mask),
@@ -141,10 +143,10 @@ def error_line(error: Exception) -> str:
 
 
 def attention(call: Call, kernel: Any) -> Tensor:
-    # a score with parameters has more heads of keys
+    # A score with parameters repeats the heads of keys.
     value = repeat_heads(call.value, call.key.shape[1])
     tensors = (call.query, call.key, value)
-    # on a CPU the kernel refuses tensors that could have a gradient, asked for or not
+    # The CPU kernel refuses tensors that require gradients, even under no_grad.
     if not torch.is_grad_enabled():
         tensors = (call.query.detach(), call.key.detach(), value.detach())
     make = lambda: block_mask(call.mask.mask, call.sizes, call.q.device)
@@ -157,7 +159,7 @@ def attention(call: Call, kernel: Any) -> Tensor:
 
 
 def score_mod(call: Call) -> Callable[..., Tensor] | None:
-    """FlexAttention's score_mod: the bias computed for (h, i, j) where it depends on nothing else, or looked up in all of them."""
+    """FlexAttention's score_mod: the bias computed from (h, i, j), or looked up in the dense bias."""
     position, offset = call.position, call.key.shape[2] - call.q.shape[2]
     if call.positions is None or not position.biases:
         return None
@@ -174,23 +176,20 @@ def score_mod(call: Call) -> Callable[..., Tensor] | None:
 def compiled_kernel(device: str) -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
-    # On a CPU the C++ that torch 2.13 writes for symbolic sizes does not compile: each size is a version of its own there.
-    # Uncompiled it would hold all scores, and has nothing over `eager`.
+    # The C++ that torch 2.13 generates for symbolic sizes does not compile, so each size is one version on a CPU.
+    # Uncompiled, it would store all scores and have no advantage over `eager`.
     return torch.compile(flex_attention, dynamic=False if device == "cpu" else None)
 
 
 def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> "BlockMask":
-    """Which blocks of 128 × 128 are needed; a prepared mask does it once. Only of a mask that knows nothing of itself are all pairs asked."""
+    """The BlockMask of a mask, cached by prepared masks. All pairs are evaluated only for masks without `needed`."""
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset, zero = (
-        mask.to(device),
-        keys - queries,
-        torch.zeros(1, dtype=torch.int64, device=device),
-    )
-    # the shape of one answer shows whether the batch row and the head matter
+    here, offset = mask.to(device), keys - queries
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
+    # The shape of one answer tells whether batch rows and heads differ.
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -209,17 +208,15 @@ def block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.devic
 def blocks_of(
     mask: Mask, ask: Predicate, sizes: tuple[int, int, int, int], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Blocks with some pair that may be allowed, and blocks with all pairs allowed: B|1 H|1 R C, R blocks of queries, C of keys."""
+    """Blocks with some allowed pair and blocks with all pairs allowed: B|1 H|1 R C."""
     rows, planes, queries, keys = sizes
-    # R 1: positions of blocks' first queries
+    # R 1: first query position of each block.
     first = torch.arange(keys - queries, keys, BLOCK_SIZE, device=device).view(-1, 1)
     start = torch.arange(0, keys, BLOCK_SIZE, device=device)  # C
-    b, h = (
-        torch.arange(rows, device=device).view(-1, 1, 1, 1),
-        torch.arange(planes, device=device).view(-1, 1, 1),
-    )
+    b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
+    h = torch.arange(planes, device=device).view(-1, 1, 1)
     plain = mask.causal_and_keys()
-    if plain is not None:  # of keys alone, and of the future
+    if plain is not None:
         causal, about_keys = plain
         seen = check_booleans(
             about_keys(b, h, torch.zeros_like(b), torch.arange(keys, device=device)), mask
@@ -227,15 +224,11 @@ def blocks_of(
         cells = torch.nn.functional.pad(
             seen.expand(rows, planes, 1, keys), (0, -keys % BLOCK_SIZE)
         ).unflatten(3, (-1, BLOCK_SIZE))
-        some, every = (
-            cells.any(4).expand(-1, -1, len(first), -1),
-            cells.all(4) & (first + BLOCK_SIZE <= keys),
-        )
-        return (
-            (some & (start < first + BLOCK_SIZE), every & (start + BLOCK_SIZE <= first + 1))
-            if causal
-            else (some, every)
-        )
+        some = cells.any(4).expand(-1, -1, len(first), -1)
+        every = cells.all(4) & (first + BLOCK_SIZE <= keys)
+        if causal:
+            return (some & (start < first + BLOCK_SIZE), every & (start + BLOCK_SIZE <= first + 1))
+        return (some, every)
     known = mask.needed(first[:, 0].cpu().numpy(), start.cpu().numpy(), BLOCK_SIZE)
     which = (
         torch.ones(len(first), len(start), dtype=torch.bool)
@@ -248,10 +241,8 @@ def blocks_of(
         part.unbind(1)
         for part in at.split(max(1, MAX_CHUNK_PAIRS // (rows * planes * BLOCK_SIZE**2)))
     ):
-        i, j = (
-            (r.view(-1, 1, 1) * BLOCK_SIZE + inside.view(-1, 1)),
-            (c.view(-1, 1, 1) * BLOCK_SIZE + inside),
-        )
+        i = r.view(-1, 1, 1) * BLOCK_SIZE + inside.view(-1, 1)
+        j = c.view(-1, 1, 1) * BLOCK_SIZE + inside
         allowed = ask(
             b.unsqueeze(-1), h.unsqueeze(-1), i.clamp_max(queries - 1), j.clamp_max(keys - 1)
         )
@@ -265,7 +256,7 @@ def blocks_of(
 
 
 def list_blocks(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks of each row of blocks there are, and which, those first."""
+    """The number of blocks per row of blocks, and their indices first."""
     order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32), order.int().contiguous()
 

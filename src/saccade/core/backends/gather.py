@@ -1,4 +1,4 @@
-"""Hard attention in use: the value at the largest score is read, and nothing is multiplied by zeros."""
+"""Inference with hard attention: reads the value at the largest score instead of multiplying by zeros."""
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Gather(Backend):
         at = Hard.largest(scores(call), hidden)
         if value.shape[1] == heads:
             output = value.gather(2, at.unsqueeze(-1).expand(-1, -1, -1, value.shape[3]))
-        else:  # shared heads, without repeating them
+        else:  # shared heads are not repeated
             b = torch.arange(batch, device=at.device).view(-1, 1, 1)
             h = torch.arange(heads, device=at.device).view(-1, 1) // (heads // value.shape[1])
             output = value[b, h, at]

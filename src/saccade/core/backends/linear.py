@@ -8,7 +8,7 @@ from ..masks import Full
 from ..normalizers import Sum
 from .call import Backend, Call, is_unmodified, repeat_heads, table
 
-MIN_CHUNK_LENGTH = 64  # positions, at least
+MIN_CHUNK_LENGTH = 64
 
 
 class Linear(Backend):
@@ -28,24 +28,24 @@ class Linear(Backend):
         return None
 
     def rank(self, call: Call) -> int:
-        # Below about the width of a head there is nothing to save: the definition multiplies less.
-        if not call.score.kernel or torch.compiler.is_exporting():  # its chunks are for one length
+        # Shorter than a head is wide, the definition multiplies less. An export must not fix the number of chunks.
+        if not call.score.kernel or torch.compiler.is_exporting():
             return 110
         return 10 if call.key.shape[2] > call.key.shape[3] else 110
 
     def run(self, call: Call) -> Tensor:
         heads, dtype = call.q.shape[1], call.value.dtype
-        # long sums want more than 16 bits
+        # Long sums need more than 16 bits.
         wide = torch.promote_types(call.query.dtype, torch.float32)
         query = call.query.to(wide) * call.scale
         key, v = repeat_heads(call.key, heads).to(wide), repeat_heads(call.value, heads).to(wide)
-        # the last column becomes the sum of the row
+        # The last column accumulates the row sums.
         v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
         causal, rest = call.mask.mask.causal_and_keys() or (False, Full())
         if type(rest) is not Full:
             key = key * rest.dense(*call.sizes, key.device).transpose(-2, -1).to(wide)
         summed = causal_sums(query, key, v) if causal else query @ (key.transpose(-2, -1) @ v)
-        # of a row without keys 1 instead of 0, whose gradient would overflow
+        # Fully masked rows are divided by 1; the gradient at 0 would overflow.
         total = summed[..., -1:]
         output = summed[..., :-1] / total.clamp_min(torch.finfo(wide).tiny).masked_fill(
             total == 0, 1.0
@@ -54,10 +54,10 @@ class Linear(Backend):
 
 
 def causal_sums(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """Σ_(j ≤ i) φ(q_i)·φ(k_j) v_j by chunks: inside a chunk quadratic, across chunks by prefix sums of φ(k) vᵀ, one per chunk."""
-    # the last query is at the last key
+    """Σ_(j ≤ i) φ(q_i)·φ(k_j) v_j: quadratic inside a chunk, prefix sums of φ(k) vᵀ across chunks."""
+    # The last query is at the last key.
     queries, before = (query.shape[2], key.shape[2] - query.shape[2])
-    # the wider φ, the more memory a prefix sum takes
+    # A prefix sum takes memory in proportion to the width of φ.
     chunk = min(queries, max(MIN_CHUNK_LENGTH, query.shape[3] // 2))
     state = key[:, :, :before].transpose(-2, -1) @ v[:, :, :before]
     cut = [

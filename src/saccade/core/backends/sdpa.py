@@ -16,14 +16,18 @@ KERNELS_WITHOUT_CUDNN = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
-CUDNN_TILE_KEYS = 128  # keys that cuDNN's kernels read at once
+# Tile size of cuDNN's kernels.
+CUDNN_TILE_KEYS = 128
 
 
 def kernels(
     device: str, needs_grad: bool, queries: int, keys: int
 ) -> AbstractContextManager[object]:
-    """Which of PyTorch's kernels may run. Not cuDNN's where it must give gradients of lengths that do not fill its tiles: those of queries
-    and keys can be NaN there (github.com/pytorch/pytorch/issues/196678; a Vision Transformer of 64 patches lost its training to it)."""
+    """Selects PyTorch's kernels: no cuDNN for gradients of lengths that do not fill its tiles.
+
+    Gradients of queries and keys can be NaN there (github.com/pytorch/pytorch/issues/196678; it broke a Vision Transformer with 64
+    patches).
+    """
     if (
         device != "cuda"
         or not needs_grad

@@ -1,5 +1,7 @@
-"""A kernel of saccade's own for short rows, such as sentences, patches of small images and windows: scaled dot products with softmax, masks that
-reach to both sides, lengths, shifted windows, and a bias per pair. Long rows: triton.py."""
+"""A kernel for short rows, such as sentences, image patches and windows. For long rows see triton.py.
+
+It supports scaled dot products with a softmax, window masks, lengths, shifted windows and a bias per pair.
+"""
 
 from typing import Any
 
@@ -11,7 +13,8 @@ from ..window_masks import ShiftedWindows
 from .call import Call, CannotCompile, not_dot_softmax, table
 from .triton import DTYPES, MAX_HEAD_WIDTH, Kernels, cast_alike, has_bias, shortest, span
 
-MAX_LENGTH = 64  # queries and keys
+# Maximum number of queries and of keys.
+MAX_LENGTH = 64
 
 
 class Short(Kernels):
@@ -32,10 +35,8 @@ class Short(Kernels):
 
 
 def refuses_sizes(call: Call) -> str | None:
-    (batch, heads, queries, keys), width = (
-        call.sizes,
-        max(call.query.shape[-1], call.value.shape[-1]),
-    )
+    (batch, heads, queries, keys) = call.sizes
+    width = max(call.query.shape[-1], call.value.shape[-1])
     if queries > MAX_LENGTH or keys > MAX_LENGTH:
         return f"it holds {MAX_LENGTH} queries and keys at most, got {queries} and {keys}"
     if queries == 1:
@@ -52,7 +53,7 @@ def refuses_sizes(call: Call) -> str | None:
 
 
 def shares_bias(call: Call) -> bool:
-    """Whether a bias depends on positions, or a relation, that all texts share."""
+    """Whether all batch rows have the same bias."""
     assert call.positions is not None, "only asked of a bias"
     relation = call.positions.relation
     return (
@@ -63,26 +64,21 @@ def shares_bias(call: Call) -> bool:
 
 
 def choice_key(call: Call) -> tuple[Any, ...] | None:
-    """What its answers depend on besides the kinds of parts."""
+    """Facts that `refuses` depends on, besides the types of the parts."""
     if not call.q.is_cuda or call.q.shape[2] > MAX_LENGTH or refuses_sizes(call) is not None:
         return None
     return has_bias(call) and shares_bias(call), span(call.mask.mask) is None
 
 
 def kernel_key(call: Call) -> tuple[Any, ...]:
-    """What its kernels depend on."""
+    """Cache key of compiled kernels."""
     _, _, queries, keys = call.sizes
     reach = span(call.mask.mask)
     mask = None if reach is None else (reach[0] >= 0, reach[1] >= 0, bool(reach[2]))
     sizes = (
-        queries,
-        keys,
-        call.query.shape[-1],
-        call.value.shape[-1],
-        call.query.dtype,
-        call.q.device,
+        queries, keys, call.query.shape[-1], call.value.shape[-1], call.query.dtype, call.q.device,
         call.dropout > 0,
-    )
+    )  # fmt: skip
     return *sizes, mask, call.positions is not None and type(call.position), call.needs_grad
 
 

@@ -1,5 +1,8 @@
-"""Kernels of saccade's own. Here those of softmax: scaled and capped dot products, any mask, ALiBi, T5's and Shaw's positions, in memory linear in
-the length, forward and backward; blocks of keys that a mask hides cost nothing. Those of other scores and normalizers: forms.py."""
+"""Fused Triton kernels for softmax attention. For other scores and normalizers see triton_forms.py.
+
+They support scaled and capped dot products, any mask, ALiBi, T5 and Shaw positions, with memory linear in the length, forward and
+backward. Masked blocks of keys are skipped.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -21,15 +24,16 @@ from .call import Backend, Call, CannotCompile, is_unmodified, repeat_heads, tab
 from .flex import GPU_MIN_LENGTH, CountOperations
 from .triton_forms import KERNEL_MIN_LENGTH, form_of
 
-MAX_HEAD_WIDTH = 256  # a head
-MAX_DISTANCES = 1024  # distances whose gradients are kept for each query
+MAX_HEAD_WIDTH = 256
+# Distances whose gradients are stored per query.
+MAX_DISTANCES = 1024
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Span = tuple[int, int, tuple[Tensor, ...]]
 SPANS: dict[type[Mask], Span] = {Full: (-1, -1, ()), Causal: (-1, 0, ())}
 
 
 class Kernels(Backend):
-    """Runs kernels of one kind: `attend`; a call whose kernels do not compile is never tried again."""
+    """Base class of kernel backends. A kind of call whose kernel does not compile is not tried again."""
 
     def __init__(
         self, attend: Callable[[Call], Tensor], kind: Callable[[Call], tuple[Any, ...]]
@@ -41,7 +45,7 @@ class Kernels(Backend):
     def run(self, call: Call) -> Tensor:
         if torch.compiler.is_compiling():
             return self.attend(call)
-        # operations are counted, and none of a kernel is seen
+        # A counter of operations does not see kernels.
         if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
@@ -54,7 +58,7 @@ class Kernels(Backend):
             return self.attend(call)
         try:
             output = self.attend(call)
-            # the backward kernels are compiled now, while one can turn back
+            # Compile the backward kernels while a fallback is possible.
             if output.requires_grad:
                 wanted = [x for x in (call.query, call.key, call.value) if x.requires_grad]
                 torch.autograd.grad(
@@ -103,17 +107,12 @@ class Triton(Kernels):
 
 
 def kernel_key(call: Call) -> tuple[Any, ...]:
-    """What its kernels depend on."""
+    """Cache key of compiled kernels."""
     query, closed, position = call.query, span_of(call), call.position
     mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
     sizes = (
-        query.shape,
-        call.key.shape,
-        call.value.shape,
-        query.dtype,
-        query.device,
-        call.needs_grad,
-    )
+        query.shape, call.key.shape, call.value.shape, query.dtype, query.device, call.needs_grad,
+    )  # fmt: skip
     at = (
         ()
         if call.positions is None
@@ -123,13 +122,9 @@ def kernel_key(call: Call) -> tuple[Any, ...]:
 
 
 def cast_alike(call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (as many heads as keys have) in the type that they are multiplied in here."""
-    device, query, key, value = (
-        call.q.device.type,
-        call.query,
-        call.key,
-        repeat_heads(call.value, call.key.shape[1]),
-    )
+    """Queries, keys and values in one type, values with as many heads as keys."""
+    device, query, key = call.q.device.type, call.query, call.key
+    value = repeat_heads(call.value, call.key.shape[1])
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
     if query.dtype == key.dtype == value.dtype == dtype:
         return query, key, value
@@ -137,7 +132,7 @@ def cast_alike(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attention(call: Call) -> Tensor:
-    # PyTorch 2.11 warns of a cache, which it ignores
+    # PyTorch 2.11 warns about functools.cache in a compiled graph.
     flash = load_kernels() if torch.compiler.is_compiling() else flash_kernels()
     q, k, v = cast_alike(call)
     extras, (left, right) = flash.Extras(), (-1, -1)
@@ -175,11 +170,12 @@ def load_kernels() -> Any:
     return flash
 
 
-flash_kernels = cache(load_kernels)  # once: an import in each call takes as long as a launch
+# An import statement takes as long as a kernel launch.
+flash_kernels = cache(load_kernels)
 
 
 def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
-    """What a kernel needs of a position: slopes, or scores and vectors for each distance from −limit to limit."""
+    """Adds a position to the kernel's arguments: slopes, or scores and vectors by distance from −limit to limit."""
     position, limit = call.position, reach(call)
     if not has_bias(call):
         return extras
@@ -199,7 +195,7 @@ def with_position(call: Call, extras: Any, dtype: torch.dtype) -> Any:
 
 
 def reach(call: Call) -> int:
-    """The distance beyond which all keys are alike to a position."""
+    """The distance beyond which a position does not distinguish keys."""
     position = call.position
     if isinstance(position, T5Buckets | Shaw) and has_bias(call):
         return min(position.max_distance, max(call.key.shape[2] - 1, 1))
@@ -212,7 +208,7 @@ def has_bias(call: Call) -> bool:
 
 def refuses_parts(call: Call) -> str | None:
     score, position, positions = call.score, call.position, call.positions
-    # methods that the kernel does not call: set on an object, they would be lost
+    # The kernel would ignore these methods if they are set on an instance.
     own = ("compare", "scale", "bias", "values", "bucket", "index")
     if not score.dot and (
         type(score) is not SoftCapped or any(name in score.__dict__ for name in own)
@@ -249,7 +245,7 @@ def refuses_sizes(call: Call) -> str | None:
 
 
 def span(mask: Mask) -> Span | None:
-    """How far a mask reaches to the left and the right (−1: to the end), and lengths of keys; None for a mask that is more."""
+    """(left reach, right reach, key lengths) of a mask, −1 for unlimited reach; None for other masks."""
     kind_of_mask = type(mask)
     if kind_of_mask in SPANS:
         return SPANS[kind_of_mask]
@@ -268,7 +264,7 @@ def span(mask: Mask) -> Span | None:
 
 
 def span_of(call: Call) -> Span | None:
-    """Found once, for the choice of a backend, of a kernel, and to run it; not while compiling, where what is kept would be compiled in."""
+    """`span` of a call's mask, cached except while compiling."""
     mask = call.mask.mask
     return (
         span(mask) if torch.compiler.is_compiling() else call.mask.once("span", lambda: span(mask))
@@ -276,7 +272,7 @@ def span_of(call: Call) -> Span | None:
 
 
 def smaller_reach(one: int, other: int) -> int:
-    """The smaller reach of two, of which −1 is the farthest; without `min` of a generator, which torch.compile cannot follow."""
+    """The smaller of two reaches, −1 being unlimited. torch.compile cannot trace `min` of a generator."""
     return max(one, other) if one < 0 or other < 0 else min(one, other)
 
 
@@ -285,14 +281,11 @@ def shortest(lengths: tuple[Tensor, ...], device: torch.device) -> Tensor:
 
 
 def choice_key(call: Call) -> tuple[Any, ...] | None:
-    """What its answers depend on besides the kinds of parts."""
+    """Facts that `refuses` depends on, besides the types of the parts."""
     if not call.q.is_cuda:
         return None
-    queries, keys, listed = (
-        call.q.shape[2],
-        call.key.shape[2],
-        span_of(call) is None and not can_sync(),
-    )
+    queries, keys = call.q.shape[2], call.key.shape[2]
+    listed = span_of(call) is None and not can_sync()
     placed = call.positions is not None and call.positions.in_line
     return (
         queries * keys >= KERNEL_MIN_LENGTH**2,

@@ -1,4 +1,4 @@
-"""Mechanisms beside the softmax of dot products, each as one fused kernel (core/kernels/) that never holds B H Q K numbers."""
+"""Fused kernels for mechanisms other than a softmax of dot products, without B H Q K numbers in memory (core/kernels/)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from .flex import error_line
 
 PLAIN_COMPARE = Additive.compare
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-KERNEL_MIN_LENGTH = 128  # positions: below it, starting a kernel takes longer than what it saves
+# Below this length, launching a kernel costs more than it saves.
+KERNEL_MIN_LENGTH = 128
 
 
 @dataclass(frozen=True)
 class Form:
-    """One kind of mechanism: how it is run, which multiplications that is, forward and backward, and the widths it has layouts for."""
+    """A supported kind of mechanism: its kernel, its multiplications (forward, backward) and supported widths."""
 
     name: str
     run: Callable[[Call, Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
@@ -34,7 +35,7 @@ class Form:
 
 
 def form_of(call: Call) -> Form | None:
-    """Which form a mechanism is; what a subclass or an object overrides is never skipped."""
+    """The form of a mechanism, or None. Overrides are respected."""
     score, normalize = call.score, call.normalize
     if type(normalize) is Softmax and not isinstance(score, Additive):
         return None
@@ -47,11 +48,9 @@ def form_of(call: Call) -> Form | None:
         return LINEAR if score.kernel else None
     if is_unmodified(normalize, Relu) or is_unmodified(normalize, Sigmoid):
         return GATES
-    return (
-        SPARSE
-        if is_unmodified(normalize, Sparsemax) or is_unmodified(normalize, Entmax15)
-        else None
-    )
+    if is_unmodified(normalize, Sparsemax) or is_unmodified(normalize, Entmax15):
+        return SPARSE
+    return None
 
 
 class Forms(Backend):
@@ -66,11 +65,9 @@ class Forms(Backend):
         if form is None:
             return "it has no kernel for this score with this normalizer"
         if plain is None or (form is LINEAR and not plain[0]):
-            return (
-                f"{call.mask!r} is not causal"
-                if plain
-                else f"{call.mask!r} is more than causal and padding"
-            )
+            if plain:
+                return f"{call.mask!r} is not causal"
+            return f"{call.mask!r} is more than causal and padding"
         if call.positions is not None and (call.position.biases or call.position.adds_values):
             return "the position adds to scores or values, and it never holds any scores"
         if call.dropout:
@@ -93,7 +90,7 @@ class Forms(Backend):
     def run(self, call: Call) -> Tensor:
         form, which = form_of(call), signature(call)
         assert form is not None, "what has no form is refused"
-        # operations are counted, and none of a kernel is seen
+        # A counter of operations does not see kernels.
         if torch._C._len_torch_dispatch_stack():
             with _disable_current_modes():
                 output = self.run(call)
@@ -117,18 +114,14 @@ class Forms(Backend):
 
 
 def signature(call: Call) -> tuple[Any, ...]:
-    """What compiled kernels depend on."""
+    """Cache key of compiled kernels."""
     plain = call.mask.mask.causal_and_keys()
     heads = (call.query.shape[1], call.key.shape[1], call.value.shape[1])
     mask = None if plain is None else (plain[0], isinstance(plain[1], Padding | Both))
     sizes = (
-        call.query.shape[-1],
-        call.value.shape[-1],
-        heads,
-        call.query.dtype,
-        call.q.device,
+        call.query.shape[-1], call.value.shape[-1], heads, call.query.dtype, call.q.device,
         call.needs_grad,
-    )
+    )  # fmt: skip
     return (
         type(call.score),
         type(call.normalize),
@@ -139,7 +132,7 @@ def signature(call: Call) -> tuple[Any, ...]:
 
 
 def attention(call: Call, form: Form) -> Tensor:
-    """Tensors of one type in one piece, the mask as a number of keys per text, and the kernel."""
+    """Prepares contiguous tensors of one type and key lengths, and runs the kernel."""
     call.mask.mask.check(*call.sizes)
     causal, rest = call.mask.mask.causal_and_keys() or (False, call.mask.mask)
     kind, device = call.value.dtype, call.q.device
@@ -154,16 +147,12 @@ def attention(call: Call, form: Form) -> Tensor:
 
 
 def lengths(mask: Mask, call: Call) -> Tensor | None:
-    """How many keys of each text are there; None when all are."""
+    """The number of visible keys per batch row; None if all are."""
     if isinstance(mask, Both):
         one, two = lengths(mask.first, call), lengths(mask.second, call)
-        return (
-            torch.minimum(one, two)
-            if one is not None and two is not None
-            else two
-            if one is None
-            else one
-        )
+        if one is not None and two is not None:
+            return torch.minimum(one, two)
+        return two if one is None else one
     if not isinstance(mask, Padding):
         return None
     return mask.values.to(call.q.device).clamp(0, call.key.shape[2]).int()
@@ -213,34 +202,31 @@ def linear(
 
 
 def pair_operations(call: Call) -> tuple[int, int]:
-    """Multiplications of q kᵀ and of the weighted sum, as the definition has them; the gradient of each side is one more."""
+    """Multiplications (forward, backward) of q kᵀ and the weighted sum, as in the eager backend."""
     batch, heads, queries, keys = call.sizes
     every = batch * heads * queries * keys
     compared, summed = every * call.query.shape[-1], every * call.value.shape[-1]
-    # the gradient of a matrix times a vector adds nothing up
+    # The gradient of a matrix-vector product is an outer product, not a matrix product.
     one_set = isinstance(call.score, Additive) and len(call.score.v) == 1
     return compared + summed, (1 if one_set else 2) * compared + 2 * summed
 
 
 def chunk_operations(call: Call) -> tuple[int, int]:
-    """Those of `causal_sums` in linear.py, which this kernel replaces."""
+    """Multiplications of `causal_sums` in linear.py, which this kernel replaces."""
     from .linear import MIN_CHUNK_LENGTH
 
-    (batch, heads, queries, keys), width, wide = (
-        call.sizes,
-        call.query.shape[-1],
-        call.value.shape[-1] + 1,
-    )
+    (batch, heads, queries, keys), width = call.sizes, call.query.shape[-1]
+    wide = call.value.shape[-1] + 1
     chunk = min(queries, max(MIN_CHUNK_LENGTH, width // 2))
     chunks = -(-queries // chunk)
-    # positions that go into a state, and those that read one
+    # Positions that enter a state and positions that read one.
     states = (keys - queries) + chunk * (2 * chunks - 1)
     total = batch * heads * (states * width * wide + chunks * chunk * chunk * (width + wide))
     return total, 2 * total
 
 
 class CountOperations(torch.autograd.Function):
-    """The output as it is, beside products without memory, as large as those of the kernel, which a counter sees, forward and backward."""
+    """Identity. Runs meta-tensor matmuls of the kernel's size, so FlopCounterMode counts the kernel."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, forward: int, backward: int) -> Tensor:

@@ -28,11 +28,9 @@ def why_unavailable(device: torch.device) -> str | None:
     if not INSTALLED:
         return "Triton is not installed"
     if device.type == "cpu":
-        return (
-            None
-            if INTERPRETED
-            else "it needs a GPU (TRITON_INTERPRET=1, set at the start, runs it slowly on a CPU)"
-        )
+        if INTERPRETED:
+            return None
+        return "it needs a GPU (TRITON_INTERPRET=1, set at the start, runs it slowly on a CPU)"
     if device.type != "cuda":
         return f"it does not run on '{device.type}'"
     if INTERPRETED:
@@ -129,9 +127,7 @@ def losses_and_slopes(
     from . import logit_losses
 
     if torch.compiler.is_compiling():
-        return (
-            None
-            if "losses" in failed
-            else logit_losses.losses_and_slopes(logits, target, ignore, smoothing)
-        )
+        if "losses" in failed:
+            return None
+        return logit_losses.losses_and_slopes(logits, target, ignore, smoothing)
     return attempt("losses", lambda: logit_losses.compute(logits, target, ignore, smoothing))

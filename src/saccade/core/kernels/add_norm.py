@@ -151,10 +151,8 @@ def sizes(width: int) -> dict[str, int]:
 def run_kernel(x: Tensor, part: Given, bias: Given, seed: Given, gain: Tensor, shift: Given, site: int, drop: float, eps: float,
                output: Tensor) -> Numbers:  # fmt: skip
     """The sum (x itself without a part), its norm, and the mean and the factor of each row."""
-    total, mean = (
-        x if part is None else torch.empty_like(x),
-        x.new_empty(x.shape[:-1], dtype=torch.float32),
-    )
+    total = x if part is None else torch.empty_like(x)
+    mean = x.new_empty(x.shape[:-1], dtype=torch.float32)
     scale, rows, how = torch.empty_like(mean), mean.numel(), sizes(x.shape[-1])
     how |= {
         "PART": part is not None,
@@ -312,17 +310,9 @@ def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, flo
     `dropout`: the seeds, which of them, the share."""
     (gain, shift, eps), (seed, site, drop), (carrier, numbers) = norm, dropout, x
     inputs = (
-        numbers.contiguous(),
-        None if part is None else part.contiguous(),
-        bias,
-        seed,
-        gain,
-        shift,
-        site,
-        drop,
-        eps,
-        dtype,
-    )
+        numbers.contiguous(), None if part is None else part.contiguous(), bias, seed, gain, shift,
+        site, drop, eps, dtype,
+    )  # fmt: skip
     if torch.compiler.is_compiling():
         total, output, *_ = run_forward(*inputs)
         return Stream(total, total), output
@@ -335,41 +325,20 @@ def trials(
 ) -> list[Callable[[], Any]]:
     """Calls, on some rows x, by which the kernels of a stack are compiled: its first norm, its sums, and the last of them."""
     (gain, shift, eps), seed = norm, torch.zeros(1, dtype=torch.int32, device=x.device)
-    part, row, apart = (
-        x.to(kind),
-        x.new_zeros(len(x), dtype=torch.float32),
-        carried_type(kind, x.dtype),
-    )
+    part, row = x.to(kind), x.new_zeros(len(x), dtype=torch.float32)
+    apart = carried_type(kind, x.dtype)
     found = list[Callable[[], Any]]()
     for given, dtype, summed in ((None, kind, True), (part, kind, True), (part, x.dtype, False)):
         share, of_x = (0.0, torch.empty_like(x)) if given is None else (drop, x.to(apart))
         of_part = None if given is None else of_x if apart == kind and not drop else part.clone()
         forward = (
-            x,
-            given,
-            None if given is None else bias,
-            seed,
-            gain,
-            shift,
-            0,
-            share,
-            eps,
+            x, given, None if given is None else bias, seed, gain, shift, 0, share, eps,
             x.to(dtype),
-        )
+        )  # fmt: skip
         back = (
-            x.to(apart) if summed else None,
-            x.to(dtype),
-            x,
-            row,
-            row,
-            seed,
-            gain,
-            of_x,
-            of_part,
-            shift is not None,
-            0,
-            share,
-        )
+            x.to(apart) if summed else None, x.to(dtype), x, row, row, seed, gain, of_x, of_part,
+            shift is not None, 0, share,
+        )  # fmt: skip
         found += [partial(run_kernel, *forward), partial(run_kernel_back, *back)]
     return found
 

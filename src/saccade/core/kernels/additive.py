@@ -69,11 +69,8 @@ def prepare(
     BA: tl.constexpr,
 ):
     """exp(2x), or log₂ of it where some are large, in float32; rows and width are rounded up, so that no load needs a mask."""
-    plane, rows, at = (
-        tl.program_id(1).to(tl.int64),
-        tl.program_id(0) * BR + tl.arange(0, BR),
-        tl.program_id(2) * BA + tl.arange(0, BA),
-    )
+    plane, rows = tl.program_id(1).to(tl.int64), tl.program_id(0) * BR + tl.arange(0, BR)
+    at = tl.program_id(2) * BA + tl.arange(0, BA)
     there = (rows[:, None] < count) & (at[None, :] < A)
     x = (
         tl.load(X + (plane * count + rows[:, None]) * A + at[None, :], mask=there, other=0.0).to(
@@ -112,10 +109,8 @@ def compare_as(
     for a in tl.range(0, A, 2, loop_unroll_factor=2):
         x1, x2 = tl.load(X + a * wide + rows), tl.load(X + (a + 1) * wide + rows)
         y1, y2 = tl.load(Y + a * long + columns), tl.load(Y + (a + 1) * long + columns)
-        u1, u2 = (
-            one_more(x1[:, None], y1[None, :], IS_FAR),
-            one_more(x2[:, None], y2[None, :], IS_FAR),
-        )
+        u1 = one_more(x1[:, None], y1[None, :], IS_FAR)
+        u2 = one_more(x2[:, None], y2[None, :], IS_FAR)
         s += (tl.load(V + a) * u2 + tl.load(V + a + 1) * u1) * reciprocal(u1 * u2)
     return s
 
@@ -146,11 +141,8 @@ def additive_forward(
     V += (b * (H // GV) + h // GV) * keys * E
     rows = block * BM + tl.arange(0, BM)
     seen = keys_seen(LENGTHS, b, rows, offset, keys, CAUSAL)
-    top, count, total = (
-        tl.full([BM], -1e30, tl.float32),
-        tl.zeros([BM], tl.float32),
-        tl.zeros([BM, BE], tl.float32),
-    )
+    top, count = tl.full([BM], -1e30, tl.float32), tl.zeros([BM], tl.float32)
+    total = tl.zeros([BM, BE], tl.float32)
     for masked in tl.static_range(2):
         begin, end = block_range(seen, BN, masked)
         for start in tl.range(begin, end, BN):
@@ -169,13 +161,9 @@ def additive_forward(
             count, top = count * shrink + tl.sum(weight, 1), higher
     some = count > 0.0
     store_tile(
-        RESULT + plane * queries * E,
-        total / tl.where(some, count, 1.0)[:, None],
-        rows,
-        queries,
-        E,
+        RESULT + plane * queries * E, total / tl.where(some, count, 1.0)[:, None], rows, queries, E,
         BE,
-    )
+    )  # fmt: skip
     lse = tl.where(some, top + tl.log2(tl.where(some, count, 1.0)), float("inf"))
     tl.store(LSE + plane * queries + rows, lse, mask=rows < queries)
 
@@ -204,14 +192,10 @@ def score_gradient(
         V += (b * (H // GV) + h // GV) * keys * E
         for e in tl.range(0, E, BE):
             at = e + tl.arange(0, BE)
-            of_rows, there = (
-                (plane * queries + rows[:, None]) * E + at[None, :],
-                (rows[:, None] < queries) & (at[None, :] < E),
-            )
-            grad, out = (
-                tl.load(DO + of_rows, mask=there, other=0.0),
-                tl.load(RESULT + of_rows, mask=there, other=0.0),
-            )
+            of_rows = (plane * queries + rows[:, None]) * E + at[None, :]
+            there = (rows[:, None] < queries) & (at[None, :] < E)
+            grad = tl.load(DO + of_rows, mask=there, other=0.0)
+            out = tl.load(RESULT + of_rows, mask=there, other=0.0)
             v = tl.load(
                 V + columns[:, None] * E + at[None, :],
                 mask=(columns[:, None] < keys) & (at[None, :] < E),
@@ -268,11 +252,8 @@ def spread(
     what earlier chunks gave unless it is `fresh`; and Σ ∂s r over both. DS and OF_X have `held` rows per plane."""
     plane, units, planes = tl.program_id(2).to(tl.int64), tl.program_id(1) * BA, tl.num_programs(2)
     group, part, at = tl.program_id(0) % groups, tl.program_id(0) // groups, tl.arange(0, BA)
-    begin, end, of_v = (
-        part * share,
-        tl.minimum(part * share + share, keys),
-        tl.zeros([BA], tl.float32),
-    )
+    begin, end = part * share, tl.minimum(part * share + share, keys)
+    of_v = tl.zeros([BA], tl.float32)
     Y += plane * keys * A + units
     OF_Y += (group * planes + plane) * keys * A + units
     for turn in tl.static_range(ROUNDS):
@@ -362,19 +343,12 @@ class AdditiveSoftmax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, v, lengths, flag, u, output, lse = ctx.saved_tensors
-        (batch, heads, queries, a), (keys, e), grad = (
-            query.shape,
-            value.shape[2:],
-            grad.contiguous(),
-        )
+        (batch, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
+        grad = grad.contiguous()
         transposed = [prepared(x, flag, True) for x in (query, key)]
         x, y = (prepared(x, flag, False) for x in (query, key))
-        (_, _, wide, width), long, planes, units = (
-            x.shape,
-            y.shape[2],
-            batch * heads,
-            unit_block(query),
-        )
+        (_, _, wide, width), long, planes = x.shape, y.shape[2], batch * heads
+        units = unit_block(query)
         held = min(max(1, PAIRS // (planes * long) // ROWS) * ROWS, wide)
         groups = held // ROWS
         share = 2 * triton.cdiv(
@@ -385,10 +359,8 @@ class AdditiveSoftmax(torch.autograd.Function):
         ds = x.new_empty(planes, held, long)
         weights = torch.empty_like(ds, dtype=value.dtype)
         dq, dv = torch.empty_like(x), x.new_zeros(planes, keys, e)
-        of_x, of_y = (
-            x.new_empty(parts, batch, heads, held, width),
-            x.new_empty(groups, batch, heads, long, width),
-        )
+        of_x = x.new_empty(parts, batch, heads, held, width)
+        of_y = x.new_empty(groups, batch, heads, long, width)
         of_v = x.new_zeros(groups * parts, batch, heads, width)
         with _disable_current_modes():  # the products are part of the kernel, whose operations are counted as those of the definition
             for first in range(0, wide, held):

@@ -49,10 +49,8 @@ def sweep(
         product = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         beside, taken = far[:, None], lse
         if BIAS == LEANING:
-            beside, taken = (
-                lean(slope, j, block * BLOCK_K)[None, :],
-                lse + lean(slope, i, block * BLOCK_K),
-            )
+            beside = lean(slope, j, block * BLOCK_K)[None, :]
+            taken = lse + lean(slope, i, block * BLOCK_K)
         s, bend = score(product, i[:, None], j[None, :], row[:, None], queries, scale, cap, slope, table, stride_table,
                         beside, BIAS, PLACE, LIMIT, CAPPED, FAST)  # fmt: skip
         p = tl.exp2(s - taken[:, None])
@@ -136,10 +134,8 @@ def backward_queries(
     at_left = tl.zeros([BLOCK_Q], tl.float32)
     at_right = at_left
     plan = Plan + b * plan_b + h * plan_h + block * plan_n
-    first, last = (
-        block * BLOCK_Q + offset,
-        tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset,
-    )
+    first = block * BLOCK_Q + offset
+    last = tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
     begin, whole, near, beyond, edge, end = key_blocks(
         first, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
     )

@@ -28,31 +28,24 @@ def make_plan(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device
     """Asks the mask about the blocks that it says it needs, or about all of them where it says nothing."""
     batch, heads, queries, keys = sizes
     mask.check(*sizes)
-    here, offset, zero = (
-        mask.to(device),
-        keys - queries,
-        torch.zeros(1, dtype=torch.int64, device=device),
-    )
+    here, offset = mask.to(device), keys - queries
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
     # shows whether the batch row and the head matter
     rows, planes = mask.answer(batch, heads, zero + offset, zero).shape[:2]
     first, start = np.arange(offset, keys, WORD_BITS), np.arange(0, keys, WORD_BITS)
     known = mask.needed(first, start, WORD_BITS)
     which = np.ones((len(first), len(start)), dtype=bool) if known is None else any_head(known)
     b = torch.arange(rows, device=device).view(-1, 1, 1, 1, 1)
-    h, inside = (
-        torch.arange(planes, device=device).view(-1, 1, 1, 1),
-        torch.arange(WORD_BITS, device=device),
-    )
+    h = torch.arange(planes, device=device).view(-1, 1, 1, 1)
+    inside = torch.arange(WORD_BITS, device=device)
     tiles = torch.full((rows, planes, *which.shape), UNSEEN, dtype=torch.int32, device=device)
     words, count = [], 0
     for r, c in (
         part.unbind(1)
         for part in torch.from_numpy(which).nonzero().to(device).split(chunk(rows * planes))
     ):
-        i, j = (
-            r.view(-1, 1, 1) * WORD_BITS + inside.view(-1, 1),
-            c.view(-1, 1, 1) * WORD_BITS + inside,
-        )
+        i = r.view(-1, 1, 1) * WORD_BITS + inside.view(-1, 1)
+        j = c.view(-1, 1, 1) * WORD_BITS + inside
         answer = check_booleans(
             here(b, h, i.clamp_max(queries - 1) + offset, j.clamp_max(keys - 1)), mask
         )

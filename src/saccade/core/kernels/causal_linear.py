@@ -72,10 +72,8 @@ def linear_scan(
     V += (b * (H // GV) + h // GV) * keys * E
     Q += plane * queries * A
     slot = plane * tl.num_programs(0) + segment
-    inner, here = (
-        tl.arange(0, C),
-        slot * BA * BE + tl.arange(0, BA)[:, None] * BE + tl.arange(0, BE)[None, :],
-    )
+    inner = tl.arange(0, C)
+    here = slot * BA * BE + tl.arange(0, BA)[:, None] * BE + tl.arange(0, BE)[None, :]
     state, summed = tl.zeros([BA, BE], tl.float32), tl.zeros([BA], tl.float32)
     if (PASS != 0) & (PASS != 3):
         state, summed = tl.load(STATES + here), tl.load(SUMS + slot * BA + tl.arange(0, BA))
@@ -88,15 +86,9 @@ def linear_scan(
             q = load_queries(Q, at, offset, queries, A, BA) * scale
         if PASS >= 2:
             dn, dz = load_gradient(
-                DO + plane * queries * E,
-                RESULT + plane * queries * E,
-                Z + plane * queries,
-                at,
-                offset,
-                queries,
-                E,
-                BE,
-            )
+                DO + plane * queries * E, RESULT + plane * queries * E, Z + plane * queries, at,
+                offset, queries, E, BE,
+            )  # fmt: skip
         if PASS == 1:
             scores = tl.where(
                 inner[:, None] >= inner[None, :],
@@ -183,28 +175,16 @@ class Scan:
         *to: Tensor | None,
     ) -> None:
         at = (
-            *self.given,
-            grad,
-            output,
-            z,
-            *states,
-            *to,
-            *(None,) * (2 - len(to)),
-            self.scale,
-            self.offset,
-            self.length,
-        )
+            *self.given, grad, output, z, *states, *to, *(None,) * (2 - len(to)), self.scale,
+            self.offset, self.length,
+        )  # fmt: skip
         # the state then fills most registers, and so do five products
         wide = self.known["BA"] * self.known["BE"] > 4096
         chunk = 16 if wide else CHUNK // 2 if which == 4 else CHUNK
         linear_scan[self.grid](
-            *at,
-            **self.known,
-            PASS=which,
-            C=chunk,
-            num_warps=8 if wide else 4,
+            *at, **self.known, PASS=which, C=chunk, num_warps=8 if wide else 4,
             num_stages=1 if wide else 2,
-        )
+        )  # fmt: skip
 
     def states(
         self,
@@ -233,10 +213,8 @@ class CausalSums(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, scale: float
     ) -> Tensor:
-        scan, output = (
-            Scan(query, key, value, lengths, scale),
-            query.new_empty(*query.shape[:3], value.shape[3]),
-        )
+        scan = Scan(query, key, value, lengths, scale)
+        output = query.new_empty(*query.shape[:3], value.shape[3])
         z = query.new_empty(query.shape[:3], dtype=torch.float32)
         scan.run(1, scan.states(0), None, None, z, output)
         ctx.save_for_backward(query, key, value, lengths, output, z)

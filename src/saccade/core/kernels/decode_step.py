@@ -30,10 +30,8 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.cons
              BD: tl.constexpr, BN: tl.constexpr, TRACED: tl.constexpr):  # fmt: skip
     """A row's new key and value go to the cache; its query reads those before, and the new ones as they are. With TRACED, `Origins` has
     the row that wrote what a row reads at each position, so that caches stay as they are when beams are reordered."""
-    row, head = (
-        (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64),
-        tl.program_id(0) % (HEADS * GROUPS),
-    )
+    row = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64)
+    head = tl.program_id(0) % (HEADS * GROUPS)
     kv = head // GROUPS
     d = tl.arange(0, BD)
     wide = d < D
@@ -71,18 +69,14 @@ def own_step(QKV, Cache, Origins, Position, Out, scale, capacity, HEADS: tl.cons
 def memory_step(Q, Keys, Values, Hidden, Out, scale, columns, k_s, k_h, k_n, v_s, v_h, v_n, hidden_s, WIDTH: tl.constexpr,
                 HEADS: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """A row's query reads the memory of its sentence, which WIDTH rows share; `Hidden` is added to scores, 0 or −∞."""
-    row, head = (
-        (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64),
-        tl.program_id(0) % (HEADS * GROUPS),
-    )
+    row = (tl.program_id(0) // (HEADS * GROUPS)).to(tl.int64)
+    head = tl.program_id(0) % (HEADS * GROUPS)
     sentence, kv = row // WIDTH, head // GROUPS
     d = tl.arange(0, BD)
     wide = d < D
     q = tl.load(Q + (row * HEADS * GROUPS + head) * D + d, mask=wide, other=0.0).to(tl.float32)
-    keys, values = (
-        Keys + sentence * k_s + kv * k_h + d[None, :],
-        Values + sentence * v_s + kv * v_h + d[None, :],
-    )
+    keys = Keys + sentence * k_s + kv * k_h + d[None, :]
+    values = Values + sentence * v_s + kv * v_h + d[None, :]
     top, total, output = tl.sum(q) * 0.0 - 1e30, tl.sum(q) * 0.0, q * 0.0
     for start in tl.range(0, columns, BN):
         place = start + tl.arange(0, BN)
@@ -223,18 +217,9 @@ def read_own(
     }
     where = position if origins is None else origins
     launch(
-        own_step,
-        rows * heads * groups,
-        qkv.contiguous(),
-        cache,
-        where,
-        position,
-        output,
-        scale,
-        capacity,
-        **sizes,
-        num_warps=2,
-    )
+        own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale,
+        capacity, **sizes, num_warps=2,
+    )  # fmt: skip
     return output
 
 
@@ -261,19 +246,9 @@ def read_memory(
     }
     count = len(query) * heads * groups
     launch(
-        memory_step,
-        count,
-        query.contiguous(),
-        keys,
-        values,
-        hidden,
-        output,
-        scale,
-        columns,
-        *strides,
-        **sizes,
-        num_warps=2,
-    )
+        memory_step, count, query.contiguous(), keys, values, hidden, output, scale, columns,
+        *strides, **sizes, num_warps=2,
+    )  # fmt: skip
     return output
 
 
@@ -288,16 +263,9 @@ def multiply_row(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> 
     }
     how = {"BIASED": bias is not None, "RELU": relu, "num_warps": 4}
     launch(
-        matrix_step,
-        triton.cdiv(outputs, sizes["BN"]),
-        x,
-        weight,
-        x if bias is None else bias,
-        output,
-        outputs,
-        **sizes,
-        **how,
-    )
+        matrix_step, triton.cdiv(outputs, sizes["BN"]), x, weight, x if bias is None else bias,
+        output, outputs, **sizes, **how,
+    )  # fmt: skip
     return output
 
 
@@ -306,18 +274,9 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> 
     output = torch.empty_like(x)
     dim = x.shape[-1]
     launch(
-        norm_step,
-        len(x),
-        x.contiguous(),
-        y.contiguous(),
-        weight,
-        bias,
-        output,
-        eps,
-        D=dim,
-        BD=power(dim),
-        num_warps=4,
-    )
+        norm_step, len(x), x.contiguous(), y.contiguous(), weight, bias, output, eps, D=dim,
+        BD=power(dim), num_warps=4,
+    )  # fmt: skip
     return output
 
 
@@ -328,18 +287,9 @@ def best_tokens(logits: Tensor, never: Tensor, top: int) -> tuple[Tensor, Tensor
     size = power(vocab)
     warps = min(max(size // 1024, 1), 16)
     launch(
-        best_step,
-        rows,
-        logits.contiguous(),
-        never,
-        values,
-        tokens,
-        vocab,
-        never=len(never),
-        TOP=top,
-        BV=size,
-        num_warps=warps,
-    )
+        best_step, rows, logits.contiguous(), never, values, tokens, vocab, never=len(never),
+        TOP=top, BV=size, num_warps=warps,
+    )  # fmt: skip
     return values, tokens
 
 
@@ -350,20 +300,6 @@ def note_best(values: Tensor, tokens: Tensor, position: Tensor, chosen: Tensor, 
     state = done.view(torch.int8)
     constants = {"BR": power(rows), "num_warps": 4}
     launch(
-        note_step,
-        1,
-        values,
-        tokens,
-        position,
-        chosen,
-        kept,
-        last,
-        limits,
-        state,
-        alive,
-        eos,
-        rows,
-        chosen.stride(0),
-        kept.stride(0),
-        **constants,
-    )
+        note_step, 1, values, tokens, position, chosen, kept, last, limits, state, alive, eos, rows,
+        chosen.stride(0), kept.stride(0), **constants,
+    )  # fmt: skip

@@ -168,17 +168,11 @@ def gru_forward(
     BH: tl.constexpr,
 ):
     """The next state; gates take the memory of what the context gives them."""
-    row, h = (
-        (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64),
-        (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH),
-    )
+    row = (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64)
+    h = (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH)
     there = h < H
-    x, inner, gates, bias = (
-        X + row * x_b + h,
-        Both + row * WIDE + A + h,
-        Gates + row * 3 * H + h,
-        Bias + A + h,
-    )
+    x, inner, gates = X + row * x_b + h, Both + row * WIDE + A + h, Gates + row * 3 * H + h
+    bias = Bias + A + h
     reset = tl.load(x, mask=there, other=0.0).to(tl.float32) + tl.load(gates, mask=there, other=0.0)
     reset = tl.sigmoid(
         reset + tl.load(inner, mask=there, other=0.0) + tl.load(bias, mask=there, other=0.0)
@@ -214,10 +208,8 @@ def gru_backward(
 ):  # fmt: skip
     """From the three parts of a state's gradient, what the next step pulled through its products, what it passed on directly, and the output's,
     to those of x and of what the state gives the gates; the part passed on is written over the one read."""
-    row, h = (
-        (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64),
-        (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH),
-    )
+    row = (tl.program_id(0) // tl.cdiv(H, BH)).to(tl.int64)
+    h = (tl.program_id(0) % tl.cdiv(H, BH)) * BH + tl.arange(0, BH)
     there, at = h < H, row * H + h
     slope = tl.load(Pulled + at, mask=there, other=0.0) + tl.load(
         Direct + at, mask=there, other=0.0
@@ -225,10 +217,8 @@ def gru_backward(
     slope += tl.load(OfState + row * of_state_b + h, mask=there, other=0.0)
     gates, before = Gates + row * 3 * H + h, tl.load(Before + at, mask=there, other=0.0)
     reset = tl.load(gates, mask=there, other=0.0)
-    update, new = (
-        tl.load(gates + H, mask=there, other=0.0),
-        tl.load(gates + 2 * H, mask=there, other=0.0),
-    )
+    update = tl.load(gates + H, mask=there, other=0.0)
+    new = tl.load(gates + 2 * H, mask=there, other=0.0)
     own = tl.load(Both + row * WIDE + A + 2 * H + h, mask=there, other=0.0) + tl.load(
         Bias + A + 2 * H + h, mask=there, other=0.0
     )
@@ -281,21 +271,9 @@ def attend_back(pulled: Tensor, of_context: Tensor, context: Tensor, read: Tenso
                 value: Tensor, v: Tensor, weights: Tensor, of_seen: Tensor, of_score: Tensor, of_both: Tensor) -> None:  # fmt: skip
     """From the gradients of what a state saw and of the context (B M) to their sum, and those of scores (B N) and query (of_both, first part)."""
     given = (
-        pulled,
-        of_context,
-        context,
-        read,
-        both,
-        bias,
-        key,
-        value,
-        v,
-        weights,
-        of_seen,
-        of_score,
-        of_both,
-        key.shape[1],
-    )
+        pulled, of_context, context, read, both, bias, key, value, v, weights, of_seen, of_score,
+        of_both, key.shape[1],
+    )  # fmt: skip
     sizes = tile_of(key, value, both.shape[1])
     part = min(sizes["BM"], max(sizes["BA"], sizes["BM"] // MAX_VALUE_TILES))
     sizes |= {"BM": part, "PARTS": sizes["BM"] // part}
@@ -358,8 +336,6 @@ def advance_back(pulled: Tensor, direct: Tensor, of_state: Tensor, gates: Tensor
         "BH": block,
         "num_warps": 4,
     }
-    count, given = (
-        len(before) * triton.cdiv(hidden, block),
-        (pulled, direct, of_state, gates, both, bias, before, of_x, of_both),
-    )
+    count = len(before) * triton.cdiv(hidden, block)
+    given = (pulled, direct, of_state, gates, both, bias, before, of_x, of_both)
     launch(gru_backward, count, *given, of_state.stride(0), **sizes)

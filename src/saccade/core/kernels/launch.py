@@ -43,7 +43,8 @@ COLUMNS: dict[int, list[Config]] = {
     128: [(32, 64, 8, 2)],
     256: [(16, 32, 8, 1)],
 }
-WIDE = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}  # of 32 bits
+# For 32-bit types.
+FLOAT32_CONFIGS = {"forward": ROWS, "queries": ROWS, "keys": COLUMNS}
 INTERPRETED: list[Config] = [(32, 16, 4, 1)]
 chosen: dict[tuple[Any, ...], Config] = {}  # kind of launch → the fastest
 # A launch that was made before, down to its sizes → what launches the compiled kernel, and all arguments that are not tensors. Triton would
@@ -95,13 +96,9 @@ def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: 
     were made for it, which follow from them."""
     along = 1 if name == "keys" else 0
     again = (
-        name,
-        given,
-        options,
-        extras.partly[along],
-        torch.get_float32_matmul_precision(),
+        name, given, options, extras.partly[along], torch.get_float32_matmul_precision(),
         *constants.values(),
-    )
+    )  # fmt: skip
     before = launchers.get(again)
     if before is not None:
         # numbers, which Triton need not ask the driver about
@@ -120,11 +117,8 @@ def launcher(found: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
     """What launches a compiled kernel: as Triton does, but without what it prepares for profilers while none listens."""
     plain: Callable[..., None] = found[grid]
     try:
-        knobs, device, stream = (
-            triton.knobs.runtime,
-            torch._C._cuda_getDevice,
-            torch._C._cuda_getCurrentRawStream,
-        )
+        knobs, device = triton.knobs.runtime, torch._C._cuda_getDevice
+        stream = torch._C._cuda_getCurrentRawStream
         run, fixed = found.run, (found.function, found.packed_metadata, None, None, None)
     except AttributeError:  # another version, or another kind of GPU
         return plain
@@ -214,7 +208,7 @@ def configs(
         return LISTED[size]
     if interpreted():
         return INTERPRETED
-    return WIDE[name][size] if dtype == torch.float32 else CONFIGS[name][size]
+    return FLOAT32_CONFIGS[name][size] if dtype == torch.float32 else CONFIGS[name][size]
 
 
 def fastest(candidates: list[Config], run: Any) -> Config:

@@ -265,20 +265,15 @@ def gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk, dv of any form."""
     (batch, heads, queries, a), (keys, e) = query.shape, value.shape[2:]
-    offset, delta, dq = (
-        keys - queries,
-        None if tau is None else torch.empty_like(tau),
-        torch.empty_like(query),
-    )
+    offset, delta = keys - queries, None if tau is None else torch.empty_like(tau)
+    dq = torch.empty_like(query)
     # shared heads are added up in float32
     alone = torch.float32 if known["GK"] * known["GV"] > 1 else query.dtype
     dk = query.new_empty(batch, heads, keys, a, dtype=alone)
     dv = query.new_empty(batch, heads, keys, e, dtype=alone)
     tile = layout(query, value, "query")
-    by_rows, by_columns = (
-        (triton.cdiv(queries, tile["BM"]), batch * heads),
-        layout(query, value, "key"),
-    )
+    by_rows = (triton.cdiv(queries, tile["BM"]), batch * heads)
+    by_columns = layout(query, value, "key")
     query_gradient[by_rows](
         query, key, value, lengths, grad, tau, mean, delta, dq, scale, offset, **known, **tile
     )  # fmt: skip

@@ -23,10 +23,8 @@ def rotate(X, Cos, Sin, Out, heads, size, x_b, x_h, x_n, o_b, o_h, o_n, HALF: tl
     if BACK:
         sin = -sin
     left = X + b * x_b + h * x_h + n[:, None] * x_n + d[None, :]
-    x, y = (
-        tl.load(left, mask=there, other=0.0).to(tl.float32),
-        tl.load(left + HALF, mask=there, other=0.0).to(tl.float32),
-    )
+    x = tl.load(left, mask=there, other=0.0).to(tl.float32)
+    y = tl.load(left + HALF, mask=there, other=0.0).to(tl.float32)
     out = Out + b * o_b + h * o_h + n[:, None] * o_n + d[None, :]
     tl.store(out, (x * cos - y * sin).to(Out.dtype.element_ty), mask=there)
     tl.store(out + HALF, (x * sin + y * cos).to(Out.dtype.element_ty), mask=there)

@@ -183,10 +183,8 @@ def forward(
     total = tl.zeros([BLOCK_Q], tl.float32)
     top, at_left, at_right = total - float("inf"), total, total
     plan = Plan + b * plan_b + h * plan_h + block * plan_n
-    first, last = (
-        block * BLOCK_Q + offset,
-        tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset,
-    )
+    first = block * BLOCK_Q + offset
+    last = tl.minimum(block * BLOCK_Q + BLOCK_Q, queries) - 1 + offset
     begin, whole, near, beyond, edge, end = key_blocks(
         first, last, length, left, right, HAS_LEFT, HAS_RIGHT, LIMIT, BIAS, BLOCK_K
     )

@@ -74,11 +74,8 @@ def threshold_forward(
         tau += step
         moved = tl.max(step - tl.abs(top) * 1e-6)  # of large scores float32 has no more digits
         turns += 1
-    total, mean, count = (
-        tl.zeros([BM, BE], tl.float32),
-        tl.zeros([BM, BE], tl.float32),
-        tl.zeros([BM], tl.float32),
-    )
+    total, mean = tl.zeros([BM, BE], tl.float32), tl.zeros([BM, BE], tl.float32)
+    count = tl.zeros([BM], tl.float32)
     for masked in tl.static_range(2):
         begin, end = block_range(seen, BN, masked)
         for start in tl.range(begin, end, BN):
@@ -97,13 +94,9 @@ def threshold_forward(
     store_tile(OUT + plane * queries * E, total, rows, queries, E, BE)
     if MEAN is not None:
         store_tile(
-            MEAN + plane * queries * E,
-            mean / tl.maximum(count, 1e-30)[:, None],
-            rows,
-            queries,
-            E,
+            MEAN + plane * queries * E, mean / tl.maximum(count, 1e-30)[:, None], rows, queries, E,
             BE,
-        )
+        )  # fmt: skip
         tl.store(TAU + plane * queries + rows, tau, mask=rows < queries)
 
 
@@ -124,10 +117,8 @@ class Threshold(torch.autograd.Function):
         batch, heads, queries, _ = query.shape
         output, tau, mean = query.new_empty(batch, heads, queries, value.shape[3]), None, None
         if any(ctx.needs_input_grad[:3]):
-            tau, mean = (
-                query.new_empty(batch, heads, queries, dtype=torch.float32),
-                torch.empty_like(output),
-            )
+            tau = query.new_empty(batch, heads, queries, dtype=torch.float32)
+            mean = torch.empty_like(output)
         tile = layout(query, value, "threshold")
         known = {"FORM": form, "BY_COUNT": False, "CAUSAL": causal, **sizes(query, key, value)}
         grid = (triton.cdiv(queries, tile["BM"]), batch * heads)

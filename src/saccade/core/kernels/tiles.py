@@ -92,11 +92,9 @@ def power(width: int) -> int:
 
 def precision(x: Tensor) -> str:
     """How float32 is multiplied: as PyTorch is set, in three parts that keep its digits or in one."""
-    return (
-        "tf32"
-        if x.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest"
-        else "tf32x3"
-    )
+    if x.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest":
+        return "tf32"
+    return "tf32x3"
 
 
 def sizes(query: Tensor, key: Tensor, value: Tensor) -> dict[str, Any]:

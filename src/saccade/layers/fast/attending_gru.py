@@ -91,11 +91,8 @@ class AttendingGru(torch.autograd.Function):
     def backward(ctx: Any, of_states: Tensor, of_contexts: Tensor) -> tuple[Tensor | None, ...]:
         states, contexts, weights, value, v, joint, w_c = ctx.saved_tensors
         steps, width = len(contexts), len(v)
-        slope, of_key, of_v = (
-            torch.zeros_like(states[0]),
-            torch.zeros_like(ctx.fits[0]),
-            torch.zeros_like(v),
-        )
+        slope, of_key = torch.zeros_like(states[0]), torch.zeros_like(ctx.fits[0])
+        of_v = torch.zeros_like(v)
         of_gates, of_both = list[Tensor](), states.new_empty(steps, len(slope), joint.shape[1])
         # what each context gets from the output and from its step
         of_seen = torch.empty_like(contexts)
@@ -119,10 +116,8 @@ class AttendingGru(torch.autograd.Function):
         flat, of_x = of_both.flatten(0, 1), torch.stack(of_gates[::-1])
         of_value = torch.bmm(weights.transpose(1, 2), of_seen.transpose(0, 1))
         seen = contexts if ctx.read is None else contexts * ctx.read
-        of_joint, of_w_c = (
-            states[:-1].flatten(0, 1).t() @ flat,
-            of_x.flatten(0, 1).t() @ seen.flatten(0, 1),
-        )
+        of_joint = states[:-1].flatten(0, 1).t() @ flat
+        of_w_c = of_x.flatten(0, 1).t() @ seen.flatten(0, 1)
         return of_x, slope, of_key, of_value, None, of_v, of_joint, flat.sum(0), of_w_c, None
 
 
@@ -158,11 +153,8 @@ def run_steps(
     """The states and contexts of all steps, B T H and B T M, from projected inputs and from a state with a prepared memory; `read`
     (B T 1) is 0 where a state does not read its context."""
     score: Any = reader.mechanism.score
-    allowed, key, value = (
-        state.readable.allowed().flatten(1),
-        state.key.squeeze(1),
-        state.value.squeeze(1),
-    )
+    allowed, key = state.readable.allowed().flatten(1), state.key.squeeze(1)
+    value = state.value.squeeze(1)
     added = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(
         ~allowed, torch.finfo(key.dtype).min
     )
@@ -172,16 +164,9 @@ def run_steps(
     # the context is the last part of an input
     w_c = rnn.parameter("weight_ih_l0")[:, -value.shape[-1] :]
     given = (
-        projected.transpose(0, 1),
-        state.carried[0][:, 0],
-        key,
-        value,
-        added.expand(len(key), -1),
-        score.v[0],
-        joint,
-        bias,
-        w_c,
-    )
+        projected.transpose(0, 1), state.carried[0][:, 0], key, value, added.expand(len(key), -1),
+        score.v[0], joint, bias, w_c,
+    )  # fmt: skip
     kind = torch.promote_types(projected.dtype, torch.float32)
     low = multiplied(projected.new_empty(0, dtype=kind))
     with without_autocast(projected.device):

@@ -94,10 +94,8 @@ class FusedAttendingGru(torch.autograd.Function):
         x, state, key, value, added, v, joint, bias, w_c, read = given
         (steps, batch, gated), (hidden, wide), kind = x.shape, joint.shape, key.dtype
         both, gates = state.new_empty(steps, batch, wide), state.new_empty(steps, batch, gated)
-        states, contexts = (
-            state.new_empty(steps + 1, batch, hidden),
-            state.new_empty(steps, batch, value.shape[2]),
-        )
+        states = state.new_empty(steps + 1, batch, hidden)
+        contexts = state.new_empty(steps, batch, value.shape[2])
         weights = state.new_empty(steps, batch, key.shape[1])
         lows = states if kind == states.dtype else torch.empty_like(states, dtype=kind)
         states[0] = lows[0] = state
@@ -115,14 +113,9 @@ class FusedAttendingGru(torch.autograd.Function):
             )
             multiply(sees, by_context, gate)
             advance(
-                projected,
-                asks,
-                bias,
-                gate,
-                states[t],
-                states[t + 1],
+                projected, asks, bias, gate, states[t], states[t + 1],
                 None if lows is states else lows[t + 1],
-            )
+            )  # fmt: skip
         kept = (both, gates, states, lows, contexts, seen, weights, by_state, by_context)
         ctx.save_for_backward(*given, *kept)
         return states[1:], contexts
@@ -170,14 +163,6 @@ def differentiate(
     of_w_c = multiply(flat_x.t(), seen.flatten(0, 1), torch.empty_like(w_c))
     of_bias = flat.sum(0, dtype=bias.dtype)
     return (
-        of_x.to(x.dtype),
-        slope + direct,
-        of_key,
-        of_value,
+        of_x.to(x.dtype), slope + direct, of_key, of_value, None, of_v, of_joint, of_bias, of_w_c,
         None,
-        of_v,
-        of_joint,
-        of_bias,
-        of_w_c,
-        None,
-    )
+    )  # fmt: skip

@@ -214,11 +214,8 @@ def parts_of(
 ) -> list[Part]:
     """The parts of a block in their order."""
     mixer, cross, feedforward = block.mixer, block.cross, block.feedforward
-    attends, reads, is_mlp = (
-        is_plain_attention(mixer),
-        is_plain_attention(cross),
-        is_plain_mlp(feedforward),
-    )
+    attends, reads = is_plain_attention(mixer), is_plain_attention(cross)
+    is_mlp = is_plain_mlp(feedforward)
     found = [
         Part(
             block.around_mixer,  # type: ignore[arg-type]

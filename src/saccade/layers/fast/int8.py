@@ -74,7 +74,7 @@ def packed(integers: Tensor, factors: Tensor, bias: Tensor | None) -> object:
             weight = torch._make_per_channel_quantized_tensor(integers, factors.double(), zero, 0)
         return torch.ops.quantized.linear_prepack(weight, bias)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        raise SaccadeError(NO_INT8_KERNELS) from error
+        raise SaccadeError(NO_INT8_KERNELS, code="int8-not-supported") from error
 
 
 class Int8Head(LinearHead):
@@ -96,7 +96,8 @@ def to_int8(model: nn.Module) -> nn.Module:
     """A copy of a model on a CPU whose attention, feed-forward parts and head are in 8 bits; what else has a matrix stays as it is."""
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
         raise SaccadeError(
-            "int8 runs on a CPU, got a model on another device; load it with device cpu, or choose bf16"
+            "int8 runs on a CPU, got a model on another device; load it with device cpu, or choose bf16",
+            code="device-not-supported",
         )
     made = copy.deepcopy(model)
     for part in list(made.modules()):

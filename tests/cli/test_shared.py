@@ -100,17 +100,15 @@ def test_files_are_answered_in_parts(
     whole = run_cli(*where)
     sizes = []
     task = api.load(where[1]).task
-    name = {"translate": "translate", "classify": "classify", "tag": "tag"}[where[0]]
-    real = getattr(type(task), name)
+    real = type(task).predict
     monkeypatch.setattr(
         type(task),
-        name,
+        "predict",
         lambda self, model, given, *more, **how: (
             sizes.append(len(given)) or real(self, model, given, *more, **how)
         ),
     )
-    for module in ("input_stream", "tag"):
-        monkeypatch.setattr(f"saccade.cli.{module}.TOGETHER", 7)
+    monkeypatch.setattr("saccade.cli.predict.MANY", 7)
     assert run_cli(*where).out == whole.out
     assert (whole.code, max(sizes), sum(sizes)) == (0, 7, 20)
 
