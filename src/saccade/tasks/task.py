@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -135,7 +134,7 @@ class Task:
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
         """A model for a task that has learned nothing yet, from which the settings it uses are known."""
-        tiny = tiny_vocabulary()
+        tiny = Vocabulary.train(["a"], "words").to_json()
         return cls.restore(
             recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}
         ).build(builder)
@@ -428,12 +427,6 @@ def with_separator(body: Encoder, text: Vocabulary) -> tuple[Encoder, int | None
         return ids[0] if len(ids) == 1 and (sketched or ids[0] != text.unk) else None
 
     return body, body.separate(number)
-
-
-@cache
-def tiny_vocabulary() -> dict[str, Any]:
-    """A vocabulary that has learned nothing, as JSON values."""
-    return Vocabulary.train(["a"], "words").to_json()
 
 
 def learn_vocabulary(
