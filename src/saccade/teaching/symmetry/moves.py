@@ -39,7 +39,7 @@ class Field:
         return self.x.shape[1]
 
     def mask(self) -> Mask | None:
-        """Who may see whom, as far as the input says."""
+        """The mask that the input implies."""
         if self.masked:
             return matrix(self.edges.gt(0))
         return None if self.there is None else matrix(self.there.expand(self.size, -1))
