@@ -1,4 +1,6 @@
-"""The alignment error rate of shipped alignments, against the numbers their README states; writes `benchmarks/results/aer-check.json`.
+"""Check the alignment error rate of shipped alignments against their README.
+
+Writes `benchmarks/results/aer-check.json`.
 
 python benchmarks/aer_check.py FOLDER        (a folder with X.gold, 1-based, and X.awesome-align.out, 0-based)
 """

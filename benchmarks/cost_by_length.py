@@ -1,4 +1,6 @@
-"""How cost grows with the length of a text, by form: exponents of time, operations, path and steps; writes benchmarks/results/cost-by-length.json.
+"""Fit exponents of time, operations, path and steps against length, for each form of attention.
+
+Writes benchmarks/results/cost-by-length.json.
 
     python benchmarks/cost_by_length.py [--lengths 512,1024,2048] [--repeats 3]
 

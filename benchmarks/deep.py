@@ -1,12 +1,13 @@
-"""Whether very deep Transformers learn: post-norm, pre-norm and DeepNorm at several depths, narrow, on characters of the phrasebook.
+"""Train very deep, narrow Transformers with post-norm, pre-norm and DeepNorm on characters of the
+phrasebook.
 
     python benchmarks/deep.py [--depths 18 100 200] [--updates 100] [--dim 32] [--tokens 512] [--rate 0.002] [--warmup 1]
                               [--family transformer-decoder] [--device cpu] [--seeds 1] [--result deep]
 
-Each model is a language model of characters (or an encoder–decoder that translates, with `--family transformer`), trained with the same
-data, seeds and learning rate. Beside each loss on held-out text stands `by_frequency`, the loss of a model that knows how
-often each character occurs and nothing of what is before it: a deep model that does not get below it has learned nothing. Writes
-`benchmarks/results/RESULT.json`.
+Each model is a language model of characters (or an encoder–decoder that translates, with `--family
+transformer`), trained with the same data, seeds and learning rate. `by_frequency` is the held-out
+loss of character frequencies alone: a deep model that does not get below it has learned nothing.
+Writes `benchmarks/results/RESULT.json`.
 """
 
 from __future__ import annotations

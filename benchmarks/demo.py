@@ -1,4 +1,4 @@
-"""Runs the demo with three seeds and writes `benchmarks/results/demo.json`: metrics, one per seed.
+"""Run the demo with three seeds and write the metrics of each to `benchmarks/results/demo.json`.
 
 python benchmarks/demo.py [--out FOLDER]
 """

@@ -1,4 +1,4 @@
-"""Whether pretraining helps where labels are few: each objective pretrains on texts without labels, then the model is fine-tuned.
+"""Test whether pretraining helps with few labels: pretrain by each objective, then fine-tune.
 
     python benchmarks/finetuning.py [--labeled 15] [--updates 60] [--seeds 3] [--objectives causal masked …]
                                     [--out runs/finetuning] [--result finetuning]

@@ -1,9 +1,10 @@
-"""What a record of a foreign model costs: GPT-2 (small, random weights) at 512 positions, with a record closed and open, on its own kernels.
+"""Measure the overhead of recording GPT-2 (small, random weights) at 512 positions on its own
+kernels.
 
     python benchmarks/foreign.py [--result NAME]
 
-Times are those of the processor, on one thread, the least of interleaved runs: other programs on the machine disturb them little. `kept` is what
-the record holds for the 12 layers, `all_weights` what holding every weight would take.
+Times are CPU times on one thread, the minimum of interleaved runs, so other programs disturb them
+little. `kept` is the memory of the record for the 12 layers, `all_weights` that of all weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether memory and the cheap forms of attention learn: small language models, each beside its control.
+"""Train small language models with memory or efficient attention, each against its control.
 
     python benchmarks/forms.py [--only linformer full] [--seeds 3] [--updates N] [--result forms] [--out runs/forms]
 

@@ -1,4 +1,4 @@
-"""Runs experiments on a GPU in units that take minutes, on any machine, and collects their results.
+"""Run experiments on a GPU in units of minutes, on any machine, and collect their results.
 
     python benchmarks/gpu_queue.py list                            # units, estimated minutes, what is done, in the order of running
     python benchmarks/gpu_queue.py freeze [NAME…]                  # write complete recipes into the files of the queue

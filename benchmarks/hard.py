@@ -1,4 +1,4 @@
-"""Soft against hard attention in use: the time of one read of N positions, and what of it is the reading.
+"""Time one read of N positions with soft and hard attention, with and without the scores.
 
     python benchmarks/hard.py [--result hard] [--device cuda] [--quick]
 

@@ -1,4 +1,6 @@
-"""The loss around small models with and without residuals, over several seeds; writes benchmarks/results/landscape.json.
+"""Compute loss landscapes of small models with and without residuals, over several seeds.
+
+Writes benchmarks/results/landscape.json.
 
     python benchmarks/landscape.py [--seeds 3]
 

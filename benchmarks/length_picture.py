@@ -1,4 +1,6 @@
-"""Draws BLEU against the length of a sentence, from result files of `saccade compare … --lengths`: docs/multi30k-length.png, docs/lengths.png.
+"""Draw BLEU against sentence length from result files of `saccade compare … --lengths`.
+
+Writes docs/multi30k-length.png and docs/lengths.png.
 
     python benchmarks/length_picture.py
 

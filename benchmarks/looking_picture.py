@@ -1,4 +1,6 @@
-"""Draws a sheet of captions and where their words looked, from the first pictures of a set, right or wrong: docs/images/shapes-captions.png.
+"""Draw captions of the first pictures of a set with the attention of their words, right or wrong.
+
+Writes docs/images/shapes-captions.png.
 
 python benchmarks/looking_picture.py runs/shapes-captions-soft [shapes:test] [count] [FILE.png]
 """

@@ -1,4 +1,6 @@
-"""The resident memory of commands on large files: after the first thousand lines it must not grow. Writes benchmarks/results/memory.json.
+"""Check that the resident memory of commands on large files stops growing after a thousand lines.
+
+Writes benchmarks/results/memory.json.
 
     python benchmarks/memory.py [--lines 100000]
 

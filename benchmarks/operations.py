@@ -1,4 +1,4 @@
-"""Parameters and operations of every row of Narang et al. 2021 at the paper's size, beside the paper's.
+"""Count parameters and operations of every row of Narang et al. 2021 at the paper's size.
 
     python benchmarks/operations.py
 

@@ -1,11 +1,11 @@
-"""Translation of one's own parallel text: writes two small text files, a number on each line, in English and in German, and trains on them.
+"""Write two small text files of numbers in English and German, and train a translator on them.
 
     python benchmarks/own_text.py [--updates 250] [--seeds 3] [--out runs/own-text] [--result own-text]
 
-The files are OUT/train.en, OUT/train.de and the same for dev and test; any other two files with a sentence per line do as well. A model
-with attention is compared with one whose decoder reads a fixed context, and with copying the source. German says the ones before the tens
-(*six hundred forty-two*, *sechs hundert zwei und vierzig*), so that words do not stay in their places. Writes
-`benchmarks/results/RESULT.json`.
+The files are OUT/train.en, OUT/train.de and the same for dev and test; any other two files with a
+sentence per line work too. A model with attention is compared with a fixed context and with copying
+the source. German puts the ones before the tens (*six hundred forty-two*, *sechs hundert zwei und
+vierzig*), so word order changes. Writes `benchmarks/results/RESULT.json`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Regenerates the result files of pictures: trains what a result needs, several trainings side by side, and then judges them all by one
-`saccade compare`.
+"""Reproduce the results on pictures: train in parallel, then evaluate with one `saccade compare`.
 
 python benchmarks/pictures.py                      # says what there is
 python benchmarks/pictures.py shapes-captions flickr8k --together 2 --seconds 3600 [KEY=VALUE …]
 
-`shapes` is generated; `data/` holds the other sets, which docs/results.md names. What is stopped by `--seconds` writes a checkpoint and
-continues the next time.
+`shapes` is generated; `data/` holds the other sets, which docs/results.md names. What is stopped by
+`--seconds` writes a checkpoint and continues the next time.
 """
 
 import sys

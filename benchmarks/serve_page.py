@@ -1,10 +1,11 @@
-"""The page of `saccade serve` in a real Chromium: how soon it shows a translation, how smoothly 2,000 × 2,000 weights scroll, what axe-core
-finds; and pictures of every view for the docs.
+"""Benchmark the page of `saccade serve` in Chromium: latency, scrolling and accessibility. Draw it
+for the docs.
 
 python benchmarks/serve_page.py measure en-fr=runs/en-fr labels=runs/reviews [--out FOLDER]
 python benchmarks/serve_page.py pictures en-fr=runs/en-fr labels=… words=… tags=… captions=… questions=… [--out FOLDER]
 
-A model that translates and one that labels texts with a transformer-encoder are measured; pictures are drawn of whatever the models can do.
+A model that translates and one that labels texts with a transformer-encoder are measured; pictures
+are drawn of whatever the models can do.
 """
 
 from __future__ import annotations

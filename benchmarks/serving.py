@@ -1,11 +1,12 @@
-"""The service under load, each part with a result file `benchmarks/results/serve-PART.json`.
+"""Benchmark the service under load; each part writes `benchmarks/results/serve-PART.json`.
 
     python benchmarks/serving.py load overload restarts [--model FOLDER] [--seconds 60] [--restarts 100] [--out FOLDER]
 
-load: answers per second with 1 and 32 clients, of as many processes as there are cores and of one, and the time of a lone client beside
-that of a call without HTTP; the same model by CTranslate2 behind a plain FastAPI endpoint (`pip install ctranslate2 fastapi`). overload:
-four times as many requests as it can answer, each at its time whatever became of those before. restarts: SIGTERM and a new start, again and
-again, while 16 clients ask. Without --model a small Transformer is trained on the embedded phrasebook, in about a minute.
+load: answers per second with 1 and 32 clients, with one process and one per core; latency of a
+single client against a call without HTTP; the same model by CTranslate2 behind a plain FastAPI
+endpoint (`pip install ctranslate2 fastapi`). overload: requests at four times the capacity, each
+sent on schedule. restarts: repeated SIGTERM and start while 16 clients send requests. Without
+--model a small Transformer is trained on the embedded phrasebook, in about a minute.
 `serving_hostile.py` has the rest.
 """
 

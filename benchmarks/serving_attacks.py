@@ -1,7 +1,8 @@
-"""What one hostile client, an impatient operator or a dying process does to a service; `serving_hostile.py` runs all of it.
+"""Attack a service with hostile bodies, signals and killed processes; run by `serving_hostile.py`.
 
-Bodies at the limit of each route, in every form, by a client without a key and by one who needs none: how long /health/live is silent, and
-how much memory the request takes and leaves. Then counts of threads and files, connections that nobody reads, signals and restarts.
+Bodies at the limit of each route, in every form, with and without a key: how long /health/live does
+not answer, and how much memory the request takes and keeps. Then counts of threads and files,
+unread connections, signals and restarts.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The service and clients that mean it no good, with result files `benchmarks/results/serve-fuzz.json` and `serve-hostile.json`.
+"""Test the service with fuzzing and hostile clients; writes `serve-fuzz.json` and
+`serve-hostile.json`.
 
     python benchmarks/serving_hostile.py fuzz hostile [--cases 10000] [--seconds 60] [--model FOLDER] [--out FOLDER]
 
-fuzz: schemathesis asks all routes of a service with a model of each kind what /openapi.json describes and what it forbids, single requests
-and chains of them. hostile: bodies, chunks and headers of wrong sizes, and how long their refusal takes; the times of eight clients beside 200
-that send a byte a second and 1,000 that go away in the middle; then all of `serving_attacks.py`: the silence and the memory that each kind
-of body causes on each route, threads, files, signals and restarts. It takes about five minutes on two cores.
+fuzz: schemathesis sends valid and invalid requests to all routes of a service with a model of each
+kind, alone and in chains. hostile: bodies, chunks and headers of wrong sizes, and the time until
+they are refused; latencies of eight clients next to 200 that send a byte a second and 1,000 that
+disconnect; then all of `serving_attacks.py`. It takes about five minutes on two cores.
 """
 
 from __future__ import annotations

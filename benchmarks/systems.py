@@ -1,12 +1,13 @@
-"""Runs every check of every system that the lectures name (`systems.yaml`) and writes what came of it.
+"""Check every system of the lectures (`systems.yaml`) and write the verdicts.
 
     python benchmarks/systems.py [--only A1 G3] [--docs] [--record --out runs/systems]
 
-For each system its commands run with tiny settings in an empty working folder, then the tests that check its arithmetic, and its claims are
-compared with the recorded runs. A system *works* when all commands and tests pass and all claims hold; else it is a *part*, with what is
-missing. Writes benchmarks/results/systems.json and docs/systems.md. `--only` checks some systems and keeps what is known of the others,
-`--docs` runs nothing and reads the recorded runs again, `--record` first makes the result files of the chosen systems by their `record`
-commands, which continue where they were stopped.
+Each system's commands run with tiny settings in an empty folder, then the tests of its arithmetic;
+its claims are compared with the recorded runs. A system *works* if all commands and tests pass and
+all claims hold; otherwise it is a *part*, with the missing items. Writes
+benchmarks/results/systems.json and docs/systems.md. `--only` checks some systems and keeps the
+other verdicts, `--docs` only reads the recorded runs again, `--record` first makes the result files
+of the chosen systems by their `record` commands, which resume after a stop.
 """
 
 from __future__ import annotations

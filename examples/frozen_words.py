@@ -1,6 +1,6 @@
-"""What a weight per word is worth: plain counts, TF-IDF and learned weights over word vectors that never change.
+"""Compare plain counts, TF-IDF and learned word weights over frozen word vectors.
 
-Vectors that learn hide a word's weight in their length, and all three do equally well. Frozen ones cannot.
+Trained vectors hide a word's weight in their norm, so all three do equally well. Frozen ones cannot.
 python examples/frozen_words.py [FOLDER]      about 30 seconds on a CPU; target: each row at least 2 % above the one before, in every seed
 """
 

@@ -1,8 +1,8 @@
-"""The attention of a Hugging Face model in three lines, while its fast kernels run: a record, the model, a page to explore.
+"""Show the attention of a Hugging Face model in three lines, while its fast kernels run.
 
 python examples/look_into_hf.py [FOLDER] [TEXT]      seconds on a CPU; target: weights within 1e-5 of the model's own `output_attentions`
 
-FOLDER is a model that `save_pretrained` has written; without it, a tiny BERT that has learned nothing is made and used.
+FOLDER is a model written by `save_pretrained`; the default is a tiny untrained BERT.
 """
 
 from __future__ import annotations

@@ -200,6 +200,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "text-autoencoding": {"examples": [Pair("the cat", "the cat", 1)], "families": able(models.TextAutoencoder)},
     "language-modelling": {"examples": DOCUMENTS, "families": able(models.CausalLM)},
     "classification": {"examples": LABELED, "families": able(models.Encoder)},
+    "multi-label": {"examples": LABELED, "families": able(models.Encoder)},
     "tagging": {"examples": SENTENCES, "families": able(models.Encoder)},
     "node-classification": {"examples": GRAPHS, "families": NODES},
     "captioning": {"examples": CAPTIONS, "families": able(models.ImageToText)},

@@ -20,7 +20,14 @@ PAGES = [
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tour.md", "docs/from-torch.md", "docs/foreign-models.md"]
+    "page",
+    [
+        "README.md",
+        "docs/tour.md",
+        "docs/from-torch.md",
+        "docs/foreign-models.md",
+        "docs/operations.md",
+    ],
 )
 def test_python_in_pages_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -127,7 +127,7 @@ LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([a-z0-9.-]+)\.json\)"
 
 def check_results(text: str) -> Check:
     check = Check()
-    for row in rows_of(section(text, "so only their seconds are shown.", "\n## ")):
+    for row in rows_of(section(text, "**Dev and test.**", "\n## ")):
         label, file = LINK.search(row[""]).groups()  # type: ignore[union-attr]
         training = row[""].partition("json)")[2].removeprefix(" †").removeprefix(":").strip()
         assert label == result(file)["name"] == file

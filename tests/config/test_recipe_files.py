@@ -83,6 +83,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "text-to-text": [Pair("the cat", "le chat", 1)],
     "text-autoencoding": [Pair("the cat", "the cat", 1)],
     "classification": [Labeled("a good film", "good", 1), Labeled("a bad film", "bad", 2)],
+    "multi-label": [Labeled("a good film", "good|film", 1), Labeled("a bad film", "bad", 2)],
     "node-classification": [Graph(("red", "blue"), ("a", "b"), ((0, 1, "friend"),), 1)],
     "tagging": [Sentence(("the", "cat"), ("DET", "NOUN"), 1)],
     "language-modelling": [Document("the cat saw the dog", 1)],

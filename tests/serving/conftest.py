@@ -87,7 +87,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pictures: dict[str, dict[str, Any]] = {
         "captions": {"task": "captioning", **decoder},
         "questions": {"task": "questions", **reader},
-        "options": {
+        "shapes": {
             "task": "image-classification",
             "model": {"family": "vit", **SMALL, "patch": 16},
         },

@@ -134,7 +134,7 @@ def test_the_best_model_is_chosen_by_it(monkeypatch: pytest.MonkeyPatch) -> None
         "BLEU on dev: the tokenizer zh is chosen for Han without spaces between words",
     )
     outputs = [CHINESE[0].replace("公园", "学校"), *CHINESE[1:]]
-    monkeypatch.setattr(Translation, "outputs", lambda *_: (outputs, 0))
+    monkeypatch.setattr(Translation, "outputs", lambda *_, **__: (outputs, 0))
     monkeypatch.setattr(Translation, "metrics", lambda *_: {"loss": 1.0})
     assert work.evaluate(Fixed())["bleu"] == scores(outputs, CHINESE, tokenize="zh")["bleu"]
     forced, task, pairs = chinese("char")
@@ -146,7 +146,7 @@ def test_the_best_model_is_chosen_by_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_evaluation_takes_the_recipes_or_another(monkeypatch: pytest.MonkeyPatch) -> None:
     _, task, pairs = chinese()
-    monkeypatch.setattr(Translation, "outputs", lambda *_: (CHINESE, 0))
+    monkeypatch.setattr(Translation, "outputs", lambda *_, **__: (CHINESE, 0))
     monkeypatch.setattr(Translation, "metrics", lambda *_: {"loss": 1.0})
     found = task.evaluate(Fixed(), pairs, quarters=True)
     assert found["bleu_tokenizer"] == "zh is chosen for Han without spaces between words"
@@ -155,7 +155,9 @@ def test_an_evaluation_takes_the_recipes_or_another(monkeypatch: pytest.MonkeyPa
     assert not [row for row in found["by_length"] if "unit" in row], "words"
     assert "|tok:char|" in task.evaluate(Fixed(), pairs, tokenize="char")["bleu_signature"]
     turned = [Pair(pair.target, pair.source, pair.line) for pair in pairs]
-    monkeypatch.setattr(Translation, "outputs", lambda *_: ([pair.source for pair in pairs], 0))
+    monkeypatch.setattr(
+        Translation, "outputs", lambda *_, **__: ([pair.source for pair in pairs], 0)
+    )
     rows = task.evaluate(Fixed(), turned, quarters=True)["by_length"]
     assert {row["unit"] for row in rows} == {"characters"}
     assert (rows[0]["shortest"], rows[-1]["longest"]) == (

@@ -102,7 +102,7 @@ def test_a_graph_in_numbers() -> None:
     task = Nodes.learn(recipe(), [TINY])
     [one] = task.numbers([TINY])
     assert one.labels == [0, UNLABELED, 1]
-    assert one.parts[1].values.tolist() == [[1, 2, 0], [2, 1, 3], [0, 3, 1]], (
+    assert one.rows[1].values.tolist() == [[1, 2, 0], [2, 1, 3], [0, 3, 1]], (
         "1 for itself, then the kinds by name, 0 for none"
     )
     strange = Graph(("green",), ("a",), (), 2)
@@ -111,7 +111,7 @@ def test_a_graph_in_numbers() -> None:
     assert (tokens.shape, lengths.tolist(), batch.tokens) == ((2, 3), [3, 1], 3)
     assert edges[1].tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
     other = Graph(("red", "red"), ("a", "b"), ((0, 1, "stranger"),), 3)
-    assert int(task.numbers([other])[0].parts[1].values[0, 1]) == 4, (
+    assert int(task.numbers([other])[0].rows[1].values[0, 1]) == 4, (
         "an edge of a kind never seen is an edge"
     )
     assert Nodes.restore(recipe(), json.loads(json.dumps(task.tokens()))).kinds == task.kinds

@@ -70,7 +70,7 @@ def told(work: Any) -> str:
 @pytest.mark.parametrize("kind", ["words", "bpe", "characters"])
 def test_each_word_is_tagged_at_its_first_piece(kind: str) -> None:
     task = system(kind=kind).task
-    for one, (rows, tags, line, at, _) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
+    for one, (rows, tags, line, at, *_) in zip(SENTENCES, task.numbers(SENTENCES), strict=True):
         ids = [row[0] for row in rows]
         assert [task.labels[tag] for tag in tags] == list(one.tags or ())
         assert line == one.line

@@ -10,7 +10,6 @@ from ..data.corpora import LABELED, overlap
 from ..data.findings import find_useless_labels
 from ..errors import SaccadeError
 from ..settings import resolve
-from ..tasks.task import Task
 from ..training.work import Work
 
 SAMPLES = 6  # dev examples that a report shows
@@ -47,7 +46,7 @@ def spread(examples: Sequence[Any]) -> Sequence[Any]:
 
 
 def note_data(
-    task: Task,
+    task: Any,
     recipe: Recipe,
     train: Sequence[Any],
     dev: Sequence[Any],
@@ -71,7 +70,7 @@ def note_data(
     notes = [f"data: {read}{vocabulary if sizes else labels}", *skipped.notes()]
     shared = overlap(task.data, train, dev)
     if task.data is LABELED:
-        tally = Counter(one.label for one in train if one.label is not None)
+        tally = Counter(name for one in train for name in task.labels_of(one) or ())
         notes += [
             f"warning: {finding.sentence}" for finding in find_useless_labels(tally, len(train))
         ]

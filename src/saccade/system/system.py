@@ -131,11 +131,11 @@ class System:
 
     decode = translate  # its name in papers, and in older programs
 
-    def classify(self, texts: Any) -> Any:
+    def classify(self, texts: Any, **how: Any) -> Any:
         """A text's label, the probability of each label, and how much each piece counted; or a list of these. For a model of pictures the
         same of an image file, by its path; of a list of paths or a folder of images a list."""
         self.require("classify")
-        return self.predict(texts)
+        return self.predict(texts, **how)
 
     @overload
     def tag(self, sentences: str | Sentence) -> Tagged: ...  # type: ignore[overload-overlap]

@@ -1,6 +1,6 @@
 """Classification: one label per text. B batch, N tokens, C classes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -28,11 +28,14 @@ class Classification(LabelTask):
     data = LABELED
     label, unit = "label", "text"
     text_of = staticmethod(lambda example: example.text)
-    labels_of = staticmethod(lambda example: None if example.label is None else (example.label,))
+    labels_of: Callable[[Any], Sequence[str] | None] = staticmethod(
+        lambda example: None if example.label is None else (example.label,)
+    )
     outcome: ClassVar[str] = "label"
     command: ClassVar[str] = 'classify {model} "your text"'
     method: ClassVar[str] = 'm.classify("your text")'
-    verbs, routes, answers = ("classify",), ("classify",), ("label", "probabilities")
+    verbs, routes = ("classify",), ("classify",)
+    answers: ClassVar[tuple[str, ...]] = ("label", "probabilities")
     example_types, example_form = (Labeled,), "(text, label)"
 
     few_labels = (

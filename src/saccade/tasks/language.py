@@ -69,6 +69,11 @@ class LanguageModelling(Task):
         self.routes = ("generate",) if how.objective == "causal" else ()
 
     @classmethod
+    def needs_of(cls, values: Mapping[str, Any]) -> type[Any]:
+        needs: type[Any] = objectives[values.get("language", {}).get("objective", "causal")].needs
+        return needs
+
+    @classmethod
     def usage(cls, recipe: Recipe) -> str:
         return (
             cls.command

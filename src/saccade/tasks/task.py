@@ -140,6 +140,11 @@ class Task:
         ).build(builder)
 
     @classmethod
+    def needs_of(cls, values: Mapping[str, Any]) -> type[Any]:
+        """The kind of model that a recipe of the task needs."""
+        return cls.needs
+
+    @classmethod
     def vocabularies(cls, tokens: dict[str, Any]) -> tuple[Vocabulary, ...]:
         """The vocabularies that `learn` takes over from a first model's `tokens`: what that model reads."""
         return (from_tokens(tokens, "text", "joint", "source"),)

@@ -1,4 +1,4 @@
-"""What each head of a model looks at, scored against what is known of the words: neighbors, heads in a tree, antecedents, names."""
+"""Scores of each attention head against position, syntax, coreference and names."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def between_words(site: Site, words: int) -> tuple[str, NDArray[np.float64]] | N
 def add_up(
     sums: dict[str, NDArray[np.float64]], weights: NDArray[np.float64], targets: dict[str, Targets]
 ) -> None:
-    """Counts the words that have each relation, those whose greatest weight falls on it, the weight there, and what chance gives."""
+    """Count, for each relation, the words that have it, the hits, the weight on it and the expected hits by chance."""
     most = weights.argmax(-1)
     for name, wanted in targets.items():
         there = wanted.any(-1)

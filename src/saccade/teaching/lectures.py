@@ -1,4 +1,4 @@
-"""The lectures, live: the decks as rows of data, which of them run today, and one offline site of drawings that are all made anew."""
+"""The lectures, live: the decks as rows of data, and an offline site whose drawings are computed anew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Prints = Callable[[list[str]], str]  # runs a command, and returns what it print
 
 @dataclass(frozen=True)
 class Row:
-    """A slide or a few that belong together: what they show, the command, and what a page has of it."""
+    """One or a few slides: what they show, the command, and the content of its page."""
 
     deck: str
     slide: str

@@ -1,5 +1,7 @@
-"""The plain document between a record of attention and everything that draws it: words, perhaps a picture, and heads × rows × columns of
-weights; where a picture is looked at, the columns are the positions of a grid over it, row by row."""
+"""The plain document that every view draws: words, an optional picture, and weights as heads × rows × columns.
+
+Where attention goes to a picture, the columns are the positions of a grid over it, row by row.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u202
 
 @dataclass(frozen=True)
 class Long:
-    """What is kept of every word where the rows and columns of a site are groups of neighbors."""
+    """The words of a site whose rows and columns are groups of neighbors."""
 
     rows: list[str]
     columns: list[str]
@@ -44,7 +46,7 @@ class Long:
 
 @dataclass(repr=False, eq=False)
 class Site:
-    """One attention of a model: an array of weights, heads × rows × columns; rows are queries, columns are keys."""
+    """One attention of a model: weights as heads × rows × columns. Rows are queries, columns are keys."""
 
     name: str
     rows: list[str]
@@ -122,7 +124,7 @@ class Site:
 
 @dataclass(repr=False)
 class Document:
-    """A text, or a text and what became of it, and every attention of a model while it worked on them; `document[name]` is a site."""
+    """A source text, the output for it, and every attention of the model that read them. `document[name]` is a site."""
 
     title: str
     source: list[str]
@@ -170,8 +172,11 @@ class Document:
         heads: bool = False,
         head: int | None = None,
     ) -> Path:
-        """Writes a picture of one site (its heads' mean, each of them, or one `head`), or all of them as a page
-        (.html) or numbers (.json) that begin with it; without a name, the site that singles out the most words."""
+        """Write one site as a picture, or all sites as a page (.html) or numbers (.json) that begin with it.
+
+        A picture has the mean of all heads, each head (`heads`), or one (`head`). Without `site`, the most selective
+        site is used.
+        """
         from .selection import best_site
 
         path = check_ending(path)
@@ -209,7 +214,7 @@ class Document:
 
 
 def check_picture(pixels: Any) -> NDArray[np.uint8]:
-    """Bytes of red, green and blue, height × width × 3, made smaller where a side is too long."""
+    """Check that pixels are bytes of height × width × 3, and shrink a picture whose side is too long."""
     given = pixels.detach().cpu().numpy() if hasattr(pixels, "detach") else np.asarray(pixels)
     if given.ndim != 3 or given.shape[2] != 3 or given.dtype != np.uint8 or 0 in given.shape:
         got = f"got {given.dtype} of shape {given.shape}"
@@ -231,7 +236,7 @@ def data_of(picture: NDArray[np.uint8]) -> str:
 
 
 def check_ending(path: str | os.PathLike[str]) -> Path:
-    """The path, if its ending is that of a picture, a page or numbers."""
+    """The path, if its ending is supported."""
     found = Path(path)
     if found.suffix.lower() not in (*PICTURES, *ALL_SITES):
         raise SaccadeError(
@@ -241,7 +246,7 @@ def check_ending(path: str | os.PathLike[str]) -> Path:
 
 
 def shorten(token: str, longest: int = MAX_LABEL_LENGTH) -> str:
-    """At most `longest` characters, the last of them … where something was left out, with spaces and controls made visible."""
+    """At most `longest` characters, ending in … if something was cut. Spaces and control characters are made visible."""
     if not token.strip(" "):
         token = "␣" * max(1, len(token))
     elif token.startswith(" "):  # a piece that begins a word

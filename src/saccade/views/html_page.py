@@ -1,4 +1,4 @@
-"""HTML pages that load nothing from anywhere: the interactive view of a document, and reports of text, tables, pictures and views."""
+"""Offline HTML pages: the interactive view of a document, and reports with text, tables, pictures and views."""
 
 import base64
 import html
@@ -27,7 +27,7 @@ FIT_FRAME = """<style>main { padding: .25rem .25rem .5rem; }</style>
 
 @dataclass
 class Section:
-    """One part of a report; whatever is left empty is left out. The first row of a table is its header."""
+    """One part of a report. Empty fields are left out; the first row of a table is its header."""
 
     heading: str
     text: str = ""
@@ -56,7 +56,7 @@ def attention_page(document: Document) -> str:
 
 
 def explained_page(worked: Worked) -> str:
-    """One HTML file in which every number of an explanation shows what it was made of, by pointer and by keyboard."""
+    """One HTML file in which every number of an explanation shows its origin, by pointer and by keyboard."""
     title = _escape(shorten(worked.title or "explained", MAX_TITLE_LENGTH))
     data = json.dumps(worked.to_dict(), allow_nan=False).translate(UNSAFE_IN_SCRIPT)
     body = (
@@ -177,7 +177,7 @@ def _page(title: str, body: str, *scripts: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text for HTML; what UTF-8 or HTML cannot carry becomes a question mark, so that the page can always be written."""
+    """Text for HTML. Characters that UTF-8 or HTML cannot carry become question marks."""
     return html.escape(
         text.replace("\0", "?").encode("utf-8", "replace").decode("utf-8"), quote=True
     )

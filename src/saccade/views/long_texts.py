@@ -1,5 +1,4 @@
-"""Attention between thousands of words: neighbors are pooled, and of each word what it looks at most is kept, so that no document grows with
-the square of a text."""
+"""Attention between thousands of words. Neighbors are pooled and each word keeps its strongest keys, so that documents stay small."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ CHUNK_WEIGHTS = 2**22  # weights that are computed at a time
 
 
 class Found(NamedTuple):
-    """An attention whose weights are computed when they are asked for: of some rows, or of all, heads × rows × columns."""
+    """An attention whose weights are computed on demand, for some rows or for all: heads × rows × columns."""
 
     name: str
     rows: list[str]
@@ -33,7 +32,7 @@ class Found(NamedTuple):
 
 
 def make_sites(found: Sequence[Found], whole: bool = False) -> list[Site]:
-    """The sites of a document: as they are, or, unless they are wanted `whole`, pooled where all would be too many numbers together."""
+    """The sites of a document. They are pooled if they have too many weights in all, unless `whole` is set."""
     if whole or sum(one.numbers for one in found) <= MAX_WEIGHTS:
         return [Site(one.name, one.rows, one.columns, one.weights(None)) for one in found]
     groups = math.isqrt(MAX_POOLED_WEIGHTS // sum(one.heads for one in found))
@@ -41,8 +40,8 @@ def make_sites(found: Sequence[Found], whole: bool = False) -> list[Site]:
 
 
 def pooled(found: Found, groups: int) -> Site:
-    """A site of at most so many groups of neighbors on each side: weights of looked-at neighbors are added, those of looking ones averaged,
-    so that a row still sums to what it did."""
+    """A site with at most `groups` groups of neighbors on each side. Weights are summed over a group of keys and averaged over a
+    group of queries, so that a row keeps its sum."""
     count, width = len(found.rows), len(found.columns)
     size, across = -(-count // groups), -(-width // groups)
     if size == across == 1:

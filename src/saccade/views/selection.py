@@ -1,4 +1,4 @@
-"""What of a document is worth seeing: words instead of their pieces, the site to begin with, from where to where weights are shaded."""
+"""What every view shows of a document: words instead of pieces, the first site, the heads, and the range of shades."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MAX_HEADS = 16  # that are drawn side by side
 
 
 def shade_range(weights: NDArray[np.floating]) -> tuple[float, float]:
-    """The weights that get no shade and the full one: of one row alone, its mean and the greatest, if that is twice the mean."""
+    """The weights with no shade and with full shade. A single row begins at its mean and ends at its maximum, or at twice the mean."""
     if weights.shape[-2] == 1 < weights.shape[-1] and weights.sum() > 0:
         return float(weights.mean()), max(float(weights.max()), 2 * float(weights.mean()))
     return min(0.0, float(weights.min())), float(weights.max()) if weights.max() > 0 else 1.0
@@ -37,16 +37,18 @@ def heads_of(
 
 
 def is_flat(weights: Sequence[float]) -> bool:
-    """Whether no word stands out from the others."""
+    """Whether all words have about the same weight."""
     return max(weights) <= FLAT_RATIO * sum(weights) / len(weights)
 
 
 def best_site(sites: Sequence[Site]) -> Site:
-    """The site to begin with: of attention from one text to another, else within one, that which singles out the most words; where a
-    picture is looked at, of attention from words to it, else the first over it."""
+    """The site to show first: the most selective attention between two texts, else within one text.
+
+    With a picture: the most selective attention from words to the picture, else the first site over it.
+    """
 
     def singled_out(site: Site) -> float:
-        """The greatest weight that any other word gives a word, in the mean over words; <eos> and its like are no words."""
+        """How selective a site is: the largest weight that a word gets from another, averaged over words (without <eos> and the like)."""
         weights = np.mean(site.weights, 0)
         if site.rows == site.columns:
             np.fill_diagonal(weights, 0.0)
@@ -62,7 +64,7 @@ def best_site(sites: Sequence[Site]) -> Site:
 
 
 def in_words(site: Site) -> Site:
-    """The same site with words instead of pieces: weights of a looked-at word's pieces are added, those of a looking word's averaged."""
+    """The same site with words instead of pieces. Weights are summed over the pieces of a key and averaged over those of a query."""
     (rows, to), (columns, of) = _words(site.rows), _words(site.columns)
     weights = (to / to.sum(1, keepdims=True)) @ np.asarray(site.weights) @ of.T
     return Site(site.name, rows, columns, weights.tolist(), site.grid, site.offset)

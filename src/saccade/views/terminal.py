@@ -25,7 +25,7 @@ MIN_SHADE = 0.15  # of the full shade; below it a word is left as it is
 
 
 def shade(part: float) -> Style:
-    """The background of a word or a cell, from 0 (none) to 1; below 0 it is against what the others are for."""
+    """The background of a word or a cell: none at 0, orange at 1, blue at −1."""
     if abs(part) < MIN_SHADE:
         return Style()
     strong = STRONG if part > 0 else AGAINST

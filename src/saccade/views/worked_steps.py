@@ -1,4 +1,4 @@
-"""An explanation in steps, every number with what it was made of. Nothing here computes it: teaching/explain does, from live parts."""
+"""An explanation in steps, in which every number has its origin. `teaching/explain` computes the numbers from live parts."""
 
 import html
 import io
@@ -39,7 +39,7 @@ def product(left: str, right: str) -> How:
 
 
 class Step(NamedTuple):
-    """One step: what is done, in words, and the matrices it is about."""
+    """One step: a text and its matrices."""
 
     title: str
     text: str
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class Worked:
-    """Something worked out: its steps, and all its numbers as attributes (`worked.weights`)."""
+    """A worked example: its steps, and all its numbers as attributes (`worked.weights`)."""
 
     def __init__(self, title: str, steps: Sequence[Step], **facts: Any) -> None:
         self.title, self.facts, self._steps = title, facts, list(steps)
@@ -89,7 +89,7 @@ class Worked:
         return made
 
     def arithmetic(self, matrix: Matrix, i: int, j: int) -> str:
-        """How the number at row i and column j came about, as worked.js says it; "" where nothing is known of it."""
+        """The origin of the number at row i and column j, in the words of worked.js, or "" if it has none."""
         how = matrix.how[j] if isinstance(matrix.how, list) else matrix.how
         if how is None:
             return ""
@@ -104,7 +104,7 @@ class Worked:
 
 
 def pick(matrix: np.ndarray, row: Any, column: Any, i: int, j: int) -> Any:
-    """The numbers of a matrix that a `how` names: one of them, or a list."""
+    """The numbers of a matrix that a `how` names: one, or a list."""
     at = [slice(None) if one is None else {"i": i, "j": j}.get(one, one) for one in (row, column)]
     return matrix[at[0], at[1]]
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 FIGURES = {
     "mask": (
         "mask_pictures",
-        "who may attend to whom: any mask, swin, big-bird, or a file of zeros and ones",
+        "attention masks: any mask, swin, big-bird, or a file of zeros and ones",
     ),
     "positions": ("position_pictures", "index × dimension, pᵢ·pⱼ, and the binary table"),
     "desiderata": (
         "desiderata",
-        "what is asked of positions, measured for every kind: unique, bounded, the same at every length",
+        "properties of position encodings, measured: unique, bounded, the same at every length",
     ),
     "scaling": (
         "scaling",

@@ -1,4 +1,4 @@
-"""What a pass over a text costs as the text grows: seconds, memory, operations; how far apart its ends are, and how many steps wait."""
+"""The cost of a pass over a text by its length: seconds, memory, operations, path length and sequential steps."""
 
 from __future__ import annotations
 

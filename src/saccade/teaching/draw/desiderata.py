@@ -1,4 +1,4 @@
-"""What the lectures ask of positions, measured: unique, the same at every length, for longer texts, bounded, deterministic. N positions.
+"""Properties of position encodings, measured: unique, the same at every length, for longer texts, bounded, deterministic. N positions.
 
 The effect of a pair of positions is ‖p_i − p_j‖ for a vector that joins the input, and what is added to equal scores for a position inside
 attention. Positions in a parse tree are measured on a tree in which each word's head is the middle of the words around it.
@@ -65,7 +65,7 @@ def tree(length: int) -> list[list[int]]:
 
 @torch.no_grad()
 def vectors(part: nn.Module, length: int, dim: int = DIM) -> Tensor:
-    """What an embedding adds to inputs of zeros: N × D."""
+    """The vectors that an embedding adds to inputs of zeros: N × D."""
     x, at = torch.zeros(1, length, dim), torch.arange(length)
     more = {"depth": tree_depths(tree(length))} if getattr(part, "needs_relation", False) else {}
     found: Tensor = part(x, at, **more)
@@ -100,7 +100,7 @@ def largest(part: nn.Module, length: int, dim: int = DIM) -> float:
 
 @dataclass(frozen=True)
 class Desiderata:
-    """What was measured of one kind."""
+    """The measurements of one position encoding."""
 
     nearest: float  # the largest difference by which the two most similar positions of a text differ for some query
     moved: float  # how much the effect of a pair differs in a text of two thirds of the length
@@ -148,7 +148,7 @@ def measure(part: nn.Module, length: int, dim: int = DIM) -> Desiderata:
 
 
 def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> Drawing:
-    """What the lectures ask of positions, for every kind: a table of what was measured, and the effect of each pair."""
+    """The properties of position encodings as a table, and the effect of each pair of positions."""
     known = kinds()
     if wrong := next((name for name in names if name not in known), None):
         raise SaccadeError(f"no positions named '{wrong}'{did_you_mean(wrong, known)}")

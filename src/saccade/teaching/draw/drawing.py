@@ -1,4 +1,4 @@
-"""What a drawing gives: a figure, the numbers it was drawn from, and what they say."""
+"""The result of a drawing: a figure, its numbers, and a text about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Table = list[list[Any]]  # its first row is the header
 
 @dataclass
 class Drawing:
-    """A figure with the numbers it was drawn from, and what they say."""
+    """A figure, the numbers it was drawn from, and a text about them."""
 
     title: str
     text: str

@@ -1,4 +1,4 @@
-"""How much of a gradient arrives at a source word, against how far it is from the output: one fixed context, attention, Transformer."""
+"""The gradient at a source word against its distance from the output: fixed context, attention, Transformer."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def read_matrix(path: Path) -> np.ndarray:
 
 
 def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Over a square grid: the windows of one block, the parts of the shifted windows of the next, and who may attend to whom there."""
+    """Over a square grid: the windows of one block, the parts of the shifted windows of the next, and its mask."""
     at = Windows.over(side, side, window, torch.device("cpu"))
     if not at.shift:
         raise SaccadeError(

@@ -1,4 +1,4 @@
-"""A model as a block diagram: its parts with the shapes of their matrices, of what they give, and how many parameters they have."""
+"""A model as a block diagram: its parts with their matrices, output shapes and parameter counts."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def parts_of(
 
 
 def is_input(module: nn.Module) -> bool:
-    """Whether it begins with token ids."""
+    """Whether a part reads token ids."""
     return hasattr(module, "tokens") or hasattr(module, "reads_bytes")
 
 
 def output_shapes(model: nn.Module) -> dict[str, str]:
-    """What each part gives for a batch of texts, or of pictures of 32 × 32, with letters for the sizes of the batch; nothing of a model that
-    asks for more."""
+    """The output shape of each part for a batch of texts, or of pictures of 32 × 32, with letters for the sizes of the batch.
+    Empty for a model that needs other inputs."""
     text, target = (
         torch.ones(11, size, dtype=torch.long, device=next(model.parameters()).device)
         for size in (7, 5)

@@ -1,4 +1,4 @@
-"""A map of words: vectors of a model, or of counts, projected onto the plane in which they differ most."""
+"""A map of words: vectors of a model, or of counts, projected onto their two principal components."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def array(tensor: Tensor) -> np.ndarray:
 
 
 def formula(table: Any, chosen: Any) -> str:
-    """What the catalogue says of a part first: its formula."""
+    """The formula of a part, with which its summary in the catalogue begins."""
     return (
         next(entry.summary for entry in table if entry.make is chosen.make)
         .partition("; ")[0]
@@ -41,7 +41,7 @@ def formula(table: Any, chosen: Any) -> str:
 
 
 class Writer:
-    """Writes down the steps of some numbers; `only` is the one query that is wanted, else all are shown and `focus` is explained."""
+    """Writes the steps of an attention. With `only`, one query is shown; else all are shown and `focus` is explained."""
 
     def __init__(
         self, tokens: Sequence[str], found: AttentionNumbers, parts: Parts, query: int | None
@@ -162,7 +162,7 @@ class Writer:
     def projected(
         self, head: int, of: str, own: dict[str, Matrix]
     ) -> tuple[list[Matrix], str, str]:
-        """What the score makes of q and k, where it makes something of them, and the names of what it compares."""
+        """Queries and keys as the score projects them, if it does, and the names of the matrices that it compares."""
         found, shown, names = self.found, list[Matrix](), []
         for name, plain, made in (
             ("q", found.q[head], found.query[head]),
@@ -184,7 +184,7 @@ class Writer:
         return shown, names[0], names[1]
 
     def score_text(self, own: dict[str, Matrix]) -> tuple[str, list[list[Any]]]:
-        """How a score came about, as a template; what it uses besides query and key."""
+        """The origin of a score as a template, and the matrices that it uses besides query and key."""
         score = self.found.mechanism.score
         if isinstance(score, scores.Additive):
             return "{2·tanh(0+1)}", [[own["v"].name, 0, None]]

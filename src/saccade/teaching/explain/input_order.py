@@ -132,7 +132,7 @@ def shuffle_steps(
 
 
 def break_step(number_of: int, moved: list[str], order: list[int], found: OrderedOutputs) -> Step:
-    """One thing that makes the order matter, with the numbers of the word that differs most."""
+    """A part that makes the order matter, with the numbers of the word that differs most."""
     name, why = list(BREAKS.items())[number_of]
     most = int(found.gap.abs().amax(1).argmax())
     before, after = row(found.before[order[most]].tolist()), row(found.after[most].tolist())

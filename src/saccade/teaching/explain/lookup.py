@@ -47,7 +47,7 @@ def cosine_attention(temperature: float, normalize: normalizers.Normalizer) -> M
 
 @torch.no_grad()
 def explain_lookup(words: Sequence[str] | None = None, query: int | None = None) -> Worked:
-    """What is found for one key: by a dictionary, softly at several temperatures (a cosine score, sharpness 1/T), and as a mean."""
+    """Look one key up: by a dictionary, softly at several temperatures (a cosine score, sharpness 1/T), and as a mean."""
     names = KEYS if words is None else list(dict.fromkeys(words))
     check_words(names)
     if len(names) < 2:

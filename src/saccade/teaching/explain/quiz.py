@@ -39,7 +39,7 @@ class Question(NamedTuple):
 def questions(
     words: Sequence[str] | None = None, parts: Parts | None = None
 ) -> tuple[list[Question], Worked]:
-    """The questions of deck 004 for its example, or for one's own sentence and parts."""
+    """The questions of deck 004 for its example, or for the given sentence and parts."""
     parts = parts or choose_parts()
     worked = explain(words, parts)
     named = [name for name in ("W_q", "W_k", "W_v", "W_o") if name in worked.facts]

@@ -55,7 +55,7 @@ COLUMN_MATRICES = {
 
 @dataclass(frozen=True)
 class Parts:
-    """What a self-attention is made of: parts of the core by name, how many heads, whether W = I (`plain`)."""
+    """The parts of a self-attention: parts of the core by name, the number of heads, whether W = I (`plain`)."""
 
     score: Choice
     normalize: Choice
@@ -234,7 +234,7 @@ def draw_bytes(what: str, token: str, count: int, *more: int) -> bytes:
 def explain(
     tokens: Sequence[str] | None = None, parts: Parts | None = None, query: int | None = None
 ) -> Worked:
-    """Self-attention of the lectures' inputs or of one's own words, step by step; of one query alone (from 1) in detail."""
+    """Self-attention of the lectures' inputs or of the given words, step by step; with `query` (from 1), of that query in detail."""
     from .worked_outputs import explain_numbers
 
     parts = parts or choose_parts()

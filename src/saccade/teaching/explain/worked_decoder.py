@@ -42,7 +42,7 @@ CANDIDATES = 5
 
 @dataclass
 class AttentionCall:
-    """One call of a layer that attends: what asked, what was read, and what came out."""
+    """One call of an attention layer: its queries, keys and values, and its output."""
 
     q: Tensor  # 1 H 1 D
     ready: Ready
@@ -53,7 +53,7 @@ class AttentionCall:
 
 @contextmanager
 def capture_calls(site: Site) -> Iterator[list[AttentionCall]]:
-    """Within the `with`, the calls of one layer that attends, also their values and outputs, which a record does not keep."""
+    """Collect the calls of one attention layer, including values and outputs, which a record does not keep."""
     calls: list[AttentionCall] = []
 
     def look(
@@ -113,7 +113,7 @@ class StepNumbers:
 def run_to_step(
     system: Any, source: str, target: str | None, step: int, layer: int | None, head: int | None
 ) -> StepNumbers:
-    """Decodes up to a step, the target's tokens fed in, and listens to one attention to the source."""
+    """Decode up to a step with the target's tokens as input, and capture one attention to the source."""
     task = system.require("align")
     model = system.model.eval()
     name, site = cross_site(model, layer, head)
@@ -183,7 +183,7 @@ def explain_step(
     layer: int | None = None,
     head: int | None = None,
 ) -> Worked:
-    """How a model came to one output word, by the numbers that it computed."""
+    """How a model computed one output word, with its own numbers."""
     moment = run_to_step(system, source, target, step, layer, head)
     found, site = moment.heard, sites(system.model)[moment.site]
     call = call_of(found.q, found.ready, site.mechanism, found.mask, found.positions, 0.0)
@@ -236,7 +236,7 @@ def begin_step(moment: StepNumbers) -> Step:
 
 
 def ask_step(moment: StepNumbers, query: Tensor, keys: Tensor, score: Any) -> Step:
-    """What asks, and what it is compared with."""
+    """The query, and the keys it is compared with."""
     asked, before, after = moment.heard.q[0, moment.head, 0], moment.before, moment.after
     same = lambda state: (
         state is not None and state.shape == asked.shape and torch.equal(state, asked)
@@ -262,7 +262,7 @@ def ask_step(moment: StepNumbers, query: Tensor, keys: Tensor, score: Any) -> St
 
 
 def summary_of(table: Any, part: Any) -> str:
-    """The formula of a part, as the catalogue has it; a part of one's own has its name."""
+    """The formula of a part from the catalogue, or the name of its class."""
     found = next(
         (entry.summary for entry in table if entry.make is type(part)), type(part).__name__
     )
@@ -300,7 +300,7 @@ def weigh_steps(
 
 
 def context_step(moment: StepNumbers, values: Tensor, context: Tensor) -> Step:
-    """The weighted sum of what is read."""
+    """The weighted sum of the values."""
     made = {"text": "{column} of {row} = {value}: what the encoder says of it"}
     shown = first_columns("h", values, moment.source, "h", made)
     how: How = {"text": "{column} = Σ a·h = {0·1} = {value}"}
@@ -311,7 +311,7 @@ def context_step(moment: StepNumbers, values: Tensor, context: Tensor) -> Step:
 
 
 def output_step(moment: StepNumbers) -> Step:
-    """What state and context make likely."""
+    """The most likely tokens."""
     names, chances = zip(*moment.candidates(), strict=True)
     how = {"text": "p({row}) = {value}"}
     shown = [Matrix("candidates", np.array(chances)[:, None], [*names], ["p"], how)]

@@ -39,7 +39,7 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
 
 @torch.no_grad()
 def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
-    """A norm of the lectures' inputs or of one's own words as a batch, by the live layer as training starts with it (γ = 1, β = 0)."""
+    """A norm of the lectures' inputs or of the given words as a batch, by the live layer at the start of training (γ = 1, β = 0)."""
     if name not in LAYERS:
         raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LAYERS)}")
     tokens, x = inputs(words)

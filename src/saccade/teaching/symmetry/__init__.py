@@ -1,4 +1,4 @@
-"""Which symmetries a layer has, found out by running it: how positions, nodes and grids are moved, what is run, what comes of it."""
+"""Tests of a layer's symmetries: it runs on inputs whose positions, nodes or grids were moved, and the outputs are compared."""
 
 from .checking import Row, Verdict, check_all, check_model, example, find
 from .moves import SYMMETRIES, TOLERANCE, Symmetry

@@ -21,7 +21,7 @@ MOVES_PER_SYMMETRY = 2  # moves of each symmetry that are tried
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one symmetry: the largest difference as a share of the largest output, None where the symmetry is not for this layer."""
+    """The result for one symmetry: the largest difference as a share of the largest output, None if it does not apply to the layer."""
 
     symmetry: str
     error: float | None
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Row:
-    """One layer and what was found out about it."""
+    """One layer and its verdicts."""
 
     slot: str
     name: str
@@ -56,7 +56,7 @@ class Row:
 
 
 def outputs(subject: Subject, move: Move) -> tuple[Tensor, Tensor]:
-    """What must be equal: the outputs at the positions that correspond to each other, or the whole outputs of what pools."""
+    """The outputs that must be equal: those of corresponding positions, or the pooled outputs."""
     before, after = subject.run(move.before), subject.run(move.after)
     if subject.pooled:
         return before, after
@@ -105,7 +105,7 @@ def check_all(members: Iterable[tuple[str, str]] | None = None) -> Iterator[Row]
 
 @torch.no_grad()
 def example(slot: str, name: str) -> tuple[dict[str, dict[str, Any]], str, str]:
-    """What is drawn of a layer: input and output before a move, after it, and the output moved; the title, and a note."""
+    """The matrices of a layer's drawing: input and output before a move, after it, and the moved output; a title and a note."""
     subject = subject_of(slot, name)
     kinds = {"gauge": subject.mesh, "rotation": subject.grid, "relabeling": subject.edges}
     kind = next((name for name, fits in kinds.items() if fits), "permutation")

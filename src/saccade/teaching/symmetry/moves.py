@@ -1,4 +1,4 @@
-"""Moves: what a symmetry does to an input, and which outputs must then agree. B batch, N positions, D width.
+"""Transforms of an input, and the outputs that must then agree. B batch, N positions, D width.
 
 A layer f is equivariant when moving its input moves its output alike, f(g x) = g f(x); what makes one vector of a whole input is
 invariant when moving changes nothing, f(g x) = f(x).
@@ -39,7 +39,7 @@ class Field:
         return self.x.shape[1]
 
     def mask(self) -> Mask | None:
-        """Who may see whom, as far as the input says."""
+        """The mask that the input implies."""
         if self.masked:
             return matrix(self.edges.gt(0))
         return None if self.there is None else matrix(self.there.expand(self.size, -1))
@@ -180,12 +180,12 @@ SQUARE, CANVAS_GRID, CONTENT_GRID = (SIDE,) * 2, (CANVAS_2D,) * 2, (CONTENT_2D,)
 SYMMETRIES = (
     Symmetry("permutation", "positions in any other order", reorder(lambda n, g: n.flatten()[torch.randperm(n.numel(), generator=g)])),
     Symmetry("relabeling", "a graph's nodes in any other order, and its edges with them: F(PX, PAPᵀ) = P F(X, A)", relabel, on_edges=True),
-    Symmetry("ring", "a shift by which what leaves at one end enters at the other", reorder(roll)),
-    Symmetry("shift", "a short text elsewhere in a long line, in which nothing else is", shift_content((1, CANVAS), (1, CONTENT), (0, 1), (0, 21))),
-    Symmetry("reflection", "from the last position to the first", reorder(lambda n, g: n.flip(1))),
-    Symmetry("time warp", "every position two or three times", warp),
-    Symmetry("2-D shift", "a small picture elsewhere in a large grid", shift_content(CANVAS_GRID, CONTENT_GRID, (0, 1), (1, 0)), on_grid=True),
+    Symmetry("ring", "a cyclic shift", reorder(roll)),
+    Symmetry("shift", "a short text moved within a long empty line", shift_content((1, CANVAS), (1, CONTENT), (0, 1), (0, 21))),
+    Symmetry("reflection", "positions in reverse order", reorder(lambda n, g: n.flip(1))),
+    Symmetry("time warp", "every position repeated two or three times", warp),
+    Symmetry("2-D shift", "a small picture moved within a large grid", shift_content(CANVAS_GRID, CONTENT_GRID, (0, 1), (1, 0)), on_grid=True),
     Symmetry("rotation", "a quarter turn of a square grid", reorder(lambda n, g: n.rot90(), SQUARE), on_grid=True),
     Symmetry("2-D reflection", "a square grid mirrored", reorder(lambda n, g: n.flip(1), SQUARE), on_grid=True),
-    Symmetry("gauge", "the frame of each vertex of a mesh turned by an angle of its own: what comes out as numbers stays", regauge, on_mesh=True),
+    Symmetry("gauge", "each vertex frame of a mesh turned by its own angle; outputs as numbers stay", regauge, on_mesh=True),
 )  # fmt: skip

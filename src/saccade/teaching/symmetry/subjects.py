@@ -59,7 +59,7 @@ def tokens_with_bytes(size: int) -> Tensor:
 
 
 def randomized(layer: nn.Module) -> Any:
-    """The layer in use, in float64, with parameters for which everything matters: none is 0, and none is the other."""
+    """The layer in evaluation mode and float64, with random parameters: none is 0, and no two are equal."""
     with torch.no_grad():
         for parameter in layer.double().parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.5)
@@ -76,7 +76,7 @@ def build_member(entry: Entry[Any], slot: str, **facts: Any) -> Any:
 
 
 def mixer_subject(layer: Any, any_mask: bool = True, width: int = DIM) -> Subject:
-    """What is called as mixers are."""
+    """A layer with the interface of a mixer."""
 
     def run(field: Field) -> Tensor:
         at = Positions.line(field.size, field.size, relation=field.edges.unsqueeze(0))
@@ -163,7 +163,7 @@ def takes_edges(layer: Any, width: int = DIM) -> bool:
 
 
 def pointwise(slot: str, entry: Entry[Any], **facts: Any) -> Subject:
-    """What maps vectors to vectors when called."""
+    """A layer that maps vectors to vectors."""
     layer = randomized(build_member(entry, slot, **facts))
     return Subject(lambda field: layer(field.x), vectors)
 

@@ -1,4 +1,4 @@
-"""Fonts for pictures: for every character an installed family that has it, also one that was installed a moment ago."""
+"""Fonts for figures: an installed family for every character, including families installed a moment ago."""
 
 import contextlib
 import functools
@@ -28,12 +28,12 @@ logging.getLogger("matplotlib.font_manager").addFilter(
 
 
 def families(text: str = "") -> list[str]:
-    """The base family, and few installed ones that have the characters it lacks."""
+    """The base family, and a few installed families for the characters that it lacks."""
     return [BASE_FAMILY, *_cover(_beyond_base(text))[0]]
 
 
 def find(text: str) -> str:
-    """Finds fonts for a text, also new ones; says which of its characters no font has, and what somebody can do about it."""
+    """Find fonts for a text, including new ones. Returns a sentence about characters that no font has, and which package to install."""
     # matplotlib keeps its list in a cache for ever
     known = {entry.fname for entry in font_manager.fontManager.ttflist}
     for path in (
@@ -55,7 +55,7 @@ def find(text: str) -> str:
 
 
 def boxed(text: str) -> str:
-    """The text with a box for each character that no font has: matplotlib would draw a sign of its last font, which reads as another letter."""
+    """The text with a box for each character that no font has. Matplotlib would draw a sign of its last font, which reads as another letter."""
     left = _cover(_beyond_base(text))[1]
     return "".join(MISSING if sign in left else sign for sign in text)
 
@@ -70,7 +70,7 @@ def width_of(text: str, size: float, weight: str = "normal") -> float:
 
 
 def ignore_missing_glyphs() -> None:
-    """Inside `catch_warnings`: matplotlib would warn for each character by itself, and draws a box for it."""
+    """Silence matplotlib's warning for each missing character. Call it inside `catch_warnings`."""
     warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
 
 

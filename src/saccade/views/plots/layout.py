@@ -102,7 +102,7 @@ def panels(title: str, note: str, rows: Sequence[Sequence[Panel | None]]) -> Fig
 
 
 def in_rows(every: Sequence[Panel], across: int = 3) -> list[Sequence[Panel]]:
-    """Panels in rows of so many."""
+    """Panels in rows of `across`."""
     return [every[n : n + across] for n in range(0, len(every), across)]
 
 
