@@ -20,6 +20,7 @@ from ..training.run_plan import use_threads
 from .study import SWEEP, Job
 
 ROWS, TOKENS, VOCABULARY = 2, 32, 500  # of the batch on which operations are counted
+UNKNOWN = 1.0
 BESIDES = 1.4  # an update takes longer than forward and backward, and there are evaluations
 
 
@@ -40,11 +41,14 @@ def forecast(jobs: Sequence[Job], threads: int) -> dict[str, tuple[float, float]
             cost = measured(known, threads)
             seconds, operations = BESIDES * cost.seconds[0], cost.flops_per_update * cost.updates
         units = {job.row: count(job) for job in mine}
+        if UNKNOWN in units.values():  # then all count alike
+            units = dict.fromkeys(units, UNKNOWN)
         for job in mine:
             share = units[job.row] / units[known.row] * updates(job) / updates(known)
             if not job.done:
-                most = 60 * (job.settings["training"].get("minutes") or 0) or float("inf")
-                share *= min(1.0, most / max(seconds * share, 1e-9))
+                minutes = job.settings["training"].get("minutes")
+                most = 60 * minutes if isinstance(minutes, int | float) else 0.0
+                share *= min(1.0, (most or float("inf")) / max(seconds * share, 1e-9))
                 found[job.name] = seconds * share, operations * share
     return found
 
@@ -82,13 +86,13 @@ def measured(job: Job, threads: int) -> Cost:
 
 
 def count(job: Job) -> float:
-    """The operations of a job's model, forward and backward, on a few tokens; 1 where such a small batch does not suit it."""
+    """The operations of a job's model, forward and backward, on a few tokens; UNKNOWN where such a small batch does not suit it."""
     kind = tasks.table[job.settings.get("task", "translation")].needs_of(job.settings)
     tokens = torch.ones(ROWS, TOKENS, dtype=torch.long)
     lengths = torch.full((ROWS,), TOKENS)
     known = {Seq2Seq: (tokens, lengths, tokens), Encoder: (tokens, lengths), CausalLM: (tokens,)}
     if kind not in known:
-        return 1.0
+        return UNKNOWN
     inputs = known[kind]
     try:
         model = Builder(job.settings["model"]).make(
@@ -97,5 +101,5 @@ def count(job: Job) -> float:
         with counter() as counted:
             model(*inputs).sum().backward()
     except Exception:  # the training itself says what is wrong
-        return 1.0
-    return float(counted.get_total_flops()) or 1.0
+        return UNKNOWN
+    return float(counted.get_total_flops()) or UNKNOWN
