@@ -17,7 +17,7 @@ from saccade.data.labeled import Labeled
 from saccade.data.pairs import Pair
 from saccade.models import builder
 from saccade.models.protocols import Seq2Seq
-from saccade.system import system
+from saccade.system import build
 from saccade.tasks.classification import Classification
 from saccade.training.loop import Watcher
 from saccade.training.signals import Stopped
@@ -120,7 +120,7 @@ def test_a_model_larger_than_the_machine_is_refused_before_it_is_made(
     monkeypatch.setattr(builder.os, "sysconf", lambda name: 10)
     assert (
         "training this model takes at least 0.0 GiB (parameters, gradients, optimizer)"
-        in error_of(lambda: system.check_memory(plain, torch.device("cpu")))
+        in error_of(lambda: build.check_memory(plain, torch.device("cpu")))
     )
 
 
@@ -170,8 +170,8 @@ def test_closed_streams_are_sentences(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert error_of(lambda: list(input_stream.stdin_lines("tag"))).startswith(
-        "nothing to tag; give a text"
+    assert error_of(lambda: list(input_stream.arriving())).startswith(
+        "nothing was given; give a text"
     )
     monkeypatch.setattr(sys, "stdout", None)
     assert cli.run(["list"]) == 2
@@ -183,11 +183,11 @@ def test_stdin_that_is_not_utf_8_is_named_by_line(monkeypatch: pytest.MonkeyPatc
         sys, "stdin", io.TextIOWrapper(io.BytesIO("one\ndeux\ntr\xe9s\n".encode("latin-1")))
     )
     assert (
-        error_of(lambda: list(input_stream.stdin_lines("tag")))
+        error_of(lambda: list(input_stream.arriving()))
         == "stdin, line 3: not UTF-8 (byte 0xe9); convert it first"
     )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("été\r\nx".encode())))
-    assert list(input_stream.stdin_lines("tag")) == ["été", "x"]
+    assert list(input_stream.arriving()) == [(1, ["été", "x"])]
 
 
 def test_a_long_file_is_translated_in_parts_and_in_order(

@@ -83,7 +83,10 @@ def printed(
             lines = tag_conllu("", [(given, one)], system.recipe.data.column)
             made.append(("".join(lines).removesuffix("\n"), one.row(name)))
         else:
-            made.append((one.line(name), one.row(name)))
+            row = one.row(name)
+            if system.task.verbs[0] == "reconstruct" and "translation" in row:
+                row["text"] = row.pop("translation")
+            made.append((one.line(name), row))
     if how.align:
         pairs = [Pair(str(given), one.text) for given, one in zip(inputs, answers, strict=True)]
         for n, found in enumerate(system.align(pairs)):

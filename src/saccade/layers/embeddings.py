@@ -23,7 +23,7 @@ from ..settings import Range, Share, Width
 from .recurrent import Bidirectional, Lstm
 
 table: Table[type[Embedding]] = Table("embeddings", "embedding", facts=("vocab", "dim"))
-UNKNOWN_ID = 1  # the id of the unknown token in the vocabularies that are trained here
+UNKNOWN_ID = 1  # of the unknown token in vocabularies of saccade
 BEGIN, END, FIRST_BYTE = 1, 2, 3  # 0 is padding; byte b is the symbol b + 3
 SYMBOLS = FIRST_BYTE + 256
 WIDTHS = (2, 3, 4, 5)  # of the filters over bytes
@@ -33,7 +33,7 @@ CLUSTERS, GROWTH = 3, 2.5
 
 
 def spell(words: Sequence[str], most: int = 24) -> list[list[int]]:
-    """Each word as begin, its UTF-8 bytes + 3, end, filled up with 0; a word of more than `most` bytes keeps its first and last halves."""
+    """Encodes words as begin, UTF-8 bytes + 3, end, padded with 0. Words over `most` bytes keep both ends."""
     if most < 2:
         raise SaccadeError(f"most must be at least 2 bytes, got {most}", code="size-out-of-range")
     spelled = []
@@ -46,7 +46,7 @@ def spell(words: Sequence[str], most: int = 24) -> list[list[int]]:
 
 
 def spelling_ids(tokens: Tensor) -> Tensor:
-    """The tokens' ids, B N, whether or not their bytes are with them."""
+    """The token ids, B N, with or without bytes in the input."""
     return tokens[..., 0] if tokens.dim() == 3 else tokens
 
 
@@ -69,11 +69,11 @@ class Embedding(nn.Module):
         raise NotImplementedError
 
     def factors(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """What the logits are a product of: … D and V D; None where they are something else."""
+        """The factors … D and V D of the logits, or None if they are not a product."""
         return None
 
     def product(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """`factors`, unless a class has `logits` of its own and no `factors` with them."""
+        """`factors`, unless a subclass overrides `logits` alone."""
         own = next(kind for kind in type(self).__mro__ if "logits" in vars(kind))
         return self.factors(x) if "factors" in vars(own) and "logits" not in vars(self) else None
 

@@ -28,7 +28,7 @@ layers: Table[type[nn.Module]] = Table("graph-layers", "graph layer", facts=("wi
 
 
 def neighbors(x: Tensor, mask: Mask | None) -> Tensor:
-    """The adjacency matrix A that a mask is for nodes x (B N D): booleans, B|1 N N; everybody's neighbor is everybody without a mask."""
+    """The adjacency matrix of nodes x (B N D) from a mask: booleans, B|1 N N. Without a mask the graph is complete."""
     batch, size = x.shape[:2]
     if mask is None:
         return torch.ones(1, size, size, dtype=torch.bool, device=x.device)
@@ -133,7 +133,7 @@ class MessagePassing(Mixer):
                 messages + self.edges.to(x.dtype)[positions.relation.clamp(0, len(self.edges) - 1)]
             )
         messages = F.relu(messages) * there
-        if self.aggregate == "max":  # 0 where nobody is a neighbor is never above a message
+        if self.aggregate == "max":  # messages are never below the 0 of non-neighbors
             found = messages.amax(2)
         else:
             found = messages.sum(2) / (there.sum(2).clamp_min(1) if self.aggregate == "mean" else 1)

@@ -33,9 +33,9 @@ table: Table[type[Mixer]] = Table(
 class Mixer(nn.Module):
     """x (B N dim) → B N dim. `step` reads further positions, from a cache of the mixer's own kind, which it does not change."""
 
-    needs_relation = False  # asks for `Positions.relation`
-    causal = True  # can hide the future, and read position by position
-    any_mask = True  # knows other masks than causal and padding
+    needs_relation = False  # requires `Positions.relation`
+    causal = True  # supports causal masks and step-by-step decoding
+    any_mask = True  # supports masks other than causal and padding
 
     def mix(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
         raise NotImplementedError
@@ -51,7 +51,7 @@ class Mixer(nn.Module):
 
 
 def check_length(positions: Positions, max_len: int) -> None:
-    """A clear error for a position that a mixer has not learned; positions in a line are known by their number."""
+    """Checks that a mixer has learned all positions."""
     if positions.in_line:
         first, count = positions.j.shape[-1] - positions.i.shape[-1], positions.j.shape[-1]
     elif can_sync():

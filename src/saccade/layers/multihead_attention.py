@@ -18,16 +18,15 @@ from .decoder_windows import Window
 from .feedforward import initialize
 from .mixers import Mixer, table
 
-MIN_JOINED_POSITIONS = (
-    1024  # positions of a batch, from which one large product is worth joining the matrices for it
-)
-# numbers of the matrices that a GPU joins in less time than it takes to launch their products one by one
+# Positions of a batch from which concatenating matrices for one product pays off.
+MIN_JOINED_POSITIONS = 1024
+# Matrices up to this size are concatenated faster than their products are launched on a GPU.
 MAX_JOINED_NUMBERS = 1 << 22
-LINEAR_FORWARD = nn.Linear.forward  # somebody may replace it for all layers
+LINEAR_FORWARD = nn.Linear.forward  # to detect a global replacement
 
 
 def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
-    """W and b of a layer that is W x + b and nothing else: PyTorch's own, nothing set on it, parameters as they were made, no hook."""
+    """W and b of an unmodified nn.Linear without hooks, else None."""
     if (
         type(layer) is not nn.Linear
         or "forward" in layer.__dict__
@@ -41,19 +40,21 @@ def affine_of(layer: nn.Module) -> tuple[Tensor, Tensor | None] | None:
         or layer._backward_pre_hooks
     ):
         return None
-    # read directly: an attribute of a module takes a tenth of the time that a small product does
+    # Read directly: attribute access on a module takes a tenth of a small product.
     own: Any = layer._parameters
     return (own["weight"], own["bias"]) if "weight" in own and "bias" in own else None
 
 
 def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
-    """What linear layers make of x: one product with all their matrices where x is long and nothing was added to a layer. Without gradients
-    that saves launches alone, so that it is for a GPU, and for matrices that are soon joined."""
+    """Applies linear layers to x, as one product if x is long and the layers are unmodified.
+
+    Without gradients it only saves kernel launches, so it is limited to GPUs and small matrices.
+    """
     given = [affine_of(layer) for layer in layers]
     if None in given or _has_any_global_hook():
         return [layer(x) for layer in layers]
     pairs: Any = given
-    # one export is for all lengths
+    # An export must not depend on the length.
     if (
         len(pairs) > 1
         and not torch.compiler.is_exporting()
@@ -66,7 +67,7 @@ def project(x: Tensor, *layers: nn.Module) -> Sequence[Tensor]:
             and x.dtype == weights[0].dtype
             and sum(weight.numel() for weight in weights) <= MAX_JOINED_NUMBERS
         )
-        # what is compiled or captured has no launches to save
+        # Compiled and captured passes have no launches to save.
         pays = x.requires_grad or (few and can_sync())
         if pays and len(biases) in (0, len(pairs)):
             bias = torch.cat(biases) if biases else None
@@ -94,15 +95,17 @@ class MultiHeadAttention(Site, Mixer):
         dropout: float = 0.0,
         head_width: int | None = None,
     ) -> None:
-        """Makes the layer; `layer(x)` is self-attention, `layer(x, memory)` reads keys and values from a memory.
+        """`layer(x)` is self-attention, `layer(x, memory)` cross-attention.
 
-        dim: the width of inputs and outputs.
-        heads: heads of queries; kv_heads: heads of keys and values, each shared by a group of heads; as many as `heads` by default.
-        mechanism: score, normalizer, mask and position; scaled dot products with a softmax by default.
-        dim_memory: the width of a memory, `dim` by default.
-        bias: whether the four projections have one.
-        dropout: the probability that a weight is set to zero in training.
-        head_width: the width of a head, dim / heads by default.
+        Args:
+            dim: Width of inputs and outputs.
+            heads: Number of query heads.
+            kv_heads: Number of key and value heads, each shared by a group of query heads. Default: `heads`.
+            mechanism: Score, normalizer, mask and position. Default: scaled dot products with a softmax.
+            dim_memory: Width of the memory. Default: `dim`.
+            bias: Whether the four projections have a bias.
+            dropout: Probability that a weight is set to zero in training.
+            head_width: Width of a head. Default: dim / heads.
 
         >>> import torch
         >>> from saccade import MultiHeadAttention, masks
@@ -154,7 +157,7 @@ class MultiHeadAttention(Site, Mixer):
 
     @classmethod
     def from_torch(cls, theirs: nn.MultiheadAttention) -> Self:
-        """The same layer with a copy of its parameters. Inputs are batch × positions × dim here, whatever its `batch_first`."""
+        """Converts a torch.nn.MultiheadAttention. Inputs are always batch × positions × dim, whatever its `batch_first`."""
         wrong = ""
         if not isinstance(theirs, nn.MultiheadAttention):
             wrong = f"expected a torch.nn.MultiheadAttention, got {type(theirs).__name__}; pass the layer itself"
@@ -200,7 +203,17 @@ class MultiHeadAttention(Site, Mixer):
         mask: Mask | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
-        """x: B N dim; memory: B M dim_memory, x itself when not given."""
+        """Attends from x to itself or to a memory.
+
+        Args:
+            x: Input, B N dim.
+            memory: Keys and values, B M dim_memory. Default: x.
+            mask: Which positions may attend to which, combined (`&`) with the mechanism's mask.
+            positions: Positions of queries and keys. Default: 0, 1, 2 …
+
+        Returns:
+            The output, B N dim.
+        """
         self.check(x, memory, mask, positions)
         if memory is None:
             return self.mix(x, mask, positions)
@@ -215,7 +228,7 @@ class MultiHeadAttention(Site, Mixer):
         return self.answer(q, self.ready(k, v, positions), mask, positions)
 
     def heads_of(self, x: Tensor, mask: Mask | None, positions: Positions | None) -> Tensor:
-        """What the heads of self-attention find, side by side, before the last projection: B N (H D)."""
+        """Concatenated heads of self-attention before the output projection, B N (H D)."""
         q, k, v = project(x, self.q, self.k, self.v)
         return self.found(q, self.ready(k, v, positions), mask, positions)
 
@@ -239,10 +252,10 @@ class MultiHeadAttention(Site, Mixer):
         mask: Mask | None = None,
         positions: Positions | None = None,
     ) -> tuple[Tensor, KeyValues]:
-        """The next positions, x: B N dim, after those in the cache → the output and a new cache; x is at the end of `positions`."""
+        """Reads the next positions x (B N dim) after the cache. Returns the output and a new cache."""
         if positions is None:
             positions = Positions.line(x.shape[1], cache.length + x.shape[1], x.device)
-        # the new keys are where the queries are
+        # The new keys are at the positions of the queries.
         own = Positions(positions.i, positions.i, kept=positions.kept)
         new = self.prepare(x, own)
         after = cache.append(new.key, new.value)
@@ -251,7 +264,7 @@ class MultiHeadAttention(Site, Mixer):
         ), after
 
     def prepare(self, memory: Tensor, positions: Positions | None = None) -> Ready:
-        """Keys and values of a memory, prepared by the mechanism to be read any number of times."""
+        """Projects and prepares keys and values of a memory for reuse."""
         k, v = project(memory, self.k, self.v)
         return self.ready(k, v, positions)
 
@@ -267,7 +280,7 @@ class MultiHeadAttention(Site, Mixer):
         positions: Positions | None = None,
         first: int = 0,
     ) -> Tensor:
-        """Attend from x to prepared keys and values; `first`: how many queries came in earlier calls."""
+        """Attends from x to prepared keys and values. `first` is the number of queries in earlier calls."""
         return self.answer(project(x, self.q)[0], ready, mask, positions, first)
 
     def answer(
@@ -289,7 +302,7 @@ class MultiHeadAttention(Site, Mixer):
         positions: Positions | None,
         first: int = 0,
     ) -> Tensor:
-        """What projected queries find in each head, side by side: B N (H D)."""
+        """Concatenated heads of projected queries, B N (H D)."""
         dropout = self.dropout if self.training else 0.0
         heads = self.look(self.split(q, self.heads), ready, mask, positions, dropout, first)
         return heads.transpose(1, 2).flatten(2)
@@ -302,7 +315,7 @@ class MultiHeadAttention(Site, Mixer):
     def check(
         self, x: Tensor, memory: Tensor | None, mask: Mask | None, positions: Positions | None
     ) -> None:
-        """Raises when what is passed does not fit this layer."""
+        """Checks the arguments of a call."""
         if isinstance(mask, Tensor) and mask.is_floating_point():
             way = "self-attention is layer(x), and layer(x, memory) reads keys and values from a memory"
             raise SaccadeError(
@@ -337,7 +350,7 @@ class MultiHeadAttention(Site, Mixer):
         )
 
     def check_input(self, name: str, x: Any) -> None:
-        """Raises when an input is not a tensor of the type and on the device of the parameters."""
+        """Checks that an input is a tensor with the type and device of the parameters."""
         if not isinstance(x, Tensor):
             way = (
                 "the order of arguments is x, memory, mask, positions; pass mask="
@@ -364,7 +377,7 @@ class MultiHeadAttention(Site, Mixer):
 
 
 class Identity(nn.Module):
-    """Stands where a projection is left out: x itself."""
+    """Placeholder for an omitted projection: returns x."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -387,7 +400,7 @@ class PlainAttention(MultiHeadAttention):
 
 
 class Reader(Site):
-    """One head, without projections unless its score needs equal widths: a decoder's state looks into a memory (Bahdanau, Luong)."""
+    """Attention of an RNN decoder state to a memory (Bahdanau, Luong): one head, projected only if widths must match."""
 
     cross = in_order = True
 
@@ -402,13 +415,13 @@ class Reader(Site):
         )
 
     def prepare(self, memory: Tensor) -> Ready:
-        """The memory's keys, B 1 M A, and values: computed once per sentence, not once per step."""
+        """Prepares the memory's keys (B 1 M A) and values once per sentence."""
         return self.mechanism.prepare(memory.unsqueeze(1), memory.unsqueeze(1))
 
     def forward(
         self, query: Tensor, ready: Ready, mask: Mask | None = None, first: int = 0
     ) -> Tensor:
-        """query: B N dim_query → contexts B N dim_memory. `first`: how many queries came in earlier calls."""
+        """query B N dim_query → contexts B N dim_memory. `first` is the number of queries in earlier calls."""
         factor = None
         if self.window is not None and not self.window.everywhere:
             assert isinstance(mask, Prepared)

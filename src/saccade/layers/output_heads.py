@@ -43,14 +43,14 @@ class LinearHead(nn.Module):
                 f"the head needs {vocab} tokens, the embedding it is tied to has {tied.vocab}; use one vocabulary",
                 code="vocabulary-differs",
             )
-        # in a tuple, so that it is not a part of the head: its parameters have one owner
+        # In a tuple, so it is not registered as a submodule.
         self._tied = (tied,)
         if tied is None:
             self.weight = nn.Parameter(nn.init.normal_(torch.empty(vocab, dim), std=dim**-0.5))
         self.bias = nn.Parameter(torch.zeros(vocab)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits; or −loss of each target, where a loss asks for these alone and all logits would be many."""
+        """Logits, or −loss of each target if the loss needs these alone and all logits would be large."""
         [tied] = self._tied
         x = x if self.scale == 1.0 else x * self.scale
         asks = requested_losses(x)
@@ -72,7 +72,7 @@ class LinearHead(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """Whether what `forward` gives are the head's logits: a class or a hook may do something more with them."""
+        """Whether `forward` returns plain logits, without overrides or hooks."""
         known = not overrides(self, "forward", LinearHead) or type(self) is TransformHead
         return known and not self._forward_hooks
 
@@ -175,7 +175,7 @@ class AdaptiveSoftmax(LinearHead):
             column = torch.where(target >= first, n, column)
         found = self.top(x).gather(1, column.unsqueeze(1)).squeeze(1)
         for first, end in self.rest:
-            # without a row too, so that each parameter has a gradient in every update
+            # Also without rows, so each parameter gets a gradient in every update.
             rows = ((target >= first) & (target < end)).nonzero().squeeze(1)
             inner = normalized(self.within(x[rows], first, end))
             found = found.index_add(

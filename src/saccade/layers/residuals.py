@@ -1,4 +1,4 @@
-"""Residual connections: how a part's output joins what went in. A residual makes its own norm, or none."""
+"""Residual connections around parts of a block. A residual creates its own norm, or none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ MakeNorm = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """What all residual connections share. Facts for a member: `norm` (makes one), `dropout`, `dim`, its block's number `n` of `depth`, and the
-    `role` of its stack: "encoder" or "decoder" of a pair, or "alone"."""
+    """Base class of residual connections.
+
+    Available facts: `norm` (a factory), `dropout`, `dim`, block number `n` of `depth`, and the `role` of the stack ("encoder",
+    "decoder" or "alone").
+    """
 
     final_norm = True  # a stack of these wants a norm after its last block
 
@@ -29,7 +32,7 @@ class Residual(nn.Module):
         self.norm, self.dropout = norm(), Dropout(dropout)
 
     def initialize(self, part: nn.Module) -> None:
-        """Called once with the part that this residual goes around, after the part has drawn its parameters."""
+        """Called once with the wrapped part after its initialization."""
 
     def forward(self, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         raise NotImplementedError
@@ -51,7 +54,7 @@ class DropPath(Dropout):
 
 
 def drop_paths(blocks: Iterable[nn.Module], rate: float) -> None:
-    """Every residual of the blocks now leaves its part out for some rows: never in the first block, with probability `rate` in the last."""
+    """Adds stochastic depth to all residuals, with a rate growing from 0 in the first block to `rate` in the last."""
     every = list(blocks)
     for n, block in enumerate(every):
         for around in block.modules():
@@ -122,7 +125,7 @@ class GruGate(Residual):
 
 
 def matrices(part: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights of a part's own linear layers by the layer's name; experts have theirs in one tensor of three dimensions."""
+    """The weights of a part's linear layers by name. Experts have one three-dimensional tensor."""
     found = {}
     for name, parameter in part.named_parameters():
         layer, *rest = name.split(".")

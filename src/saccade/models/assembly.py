@@ -1,4 +1,4 @@
-"""From the settings of a Transformer to its parts: inputs, stacks of blocks, heads."""
+"""Builds the parts of a Transformer from its settings: inputs, stacks of blocks, heads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -117,7 +117,7 @@ def make_bridge(before: int, c: Config) -> image_inputs.Bridge:
 
 
 def check_mixer(c: Config, causal: bool) -> None:
-    """Raises when heads do not divide the width, or when a mixer that sees all tokens should hide the future."""
+    """Checks that heads divide the width and that the mixer supports causal models."""
     if causal and not c.mixer.make.causal:  # type: ignore[attr-defined]
         wrong = f"model.mixer={mixers.table.name_of(c.mixer.make)} sees a text as a whole, and this model hides the future"
         raise SaccadeError(
@@ -138,12 +138,12 @@ def check_mixer(c: Config, causal: bool) -> None:
 
 
 def facts_of(heads: int, width: int) -> dict[str, int]:
-    """What the parts of a mechanism may ask for."""
+    """Facts that parts of a mechanism may take."""
     return {"dim": width, "dim_q": width, "dim_k": width, "heads": heads}
 
 
 def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later]:
-    """What a mixer may ask for and another has no use for."""
+    """Optional facts of mixers."""
     return {
         "kv_heads": Later(lambda: c.kv_heads),
         "dropout": Later(lambda: c.attention_dropout),
@@ -152,7 +152,7 @@ def late_facts(c: Config, mechanism: Callable[[], Mechanism]) -> dict[str, Later
 
 
 def each_mask(c: Config) -> Callable[[int, int], masks.Mask]:
-    """Block n's mask for so many heads: one that asks for neither is one object for all blocks, so that a pass prepares it once."""
+    """Block n's mask by number of heads. A mask that needs neither is shared, so a pass prepares it once."""
     made: dict[tuple[int, int] | None, masks.Mask] = {}
 
     def mask(n: int, heads: int) -> masks.Mask:
@@ -204,7 +204,7 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
         return made
 
     def reader(n: int) -> MultiHeadAttention | None:
-        """Attention to a memory, whose positions have nothing to do with those of the queries: no position, and no mask between them."""
+        """Cross-attention without position and mask: positions of queries and memory are unrelated."""
         if role != "decoder":
             return None
         make = Choice(
@@ -246,39 +246,39 @@ def make_stack(c: Config, role: str = "alone", causal: bool = False) -> stack.St
 
 
 def owning(made: stack.Stack, shared: list[positions.Position]) -> stack.Stack:
-    """The stack with positions that its blocks share as its own parts: each parameter has one name, and is gathered with the stack's."""
+    """Moves shared positions to the stack, so each parameter has one name and is gathered with the stack."""
     if not shared:
         return made
     for module in list(made.modules()):
         for name, inner in list(module.named_children()):
             if inner in shared:
                 delattr(module, name)
-                vars(module)[name] = inner  # found by this module, and no part of it
+                vars(module)[name] = inner  # accessible, but not a submodule
     made.positions = nn.ModuleList(shared)
     return made
 
 
 def in_order(made: stack.Stack, causal: bool) -> stack.Stack:
-    """The stack, whose attention knows whether position t makes output t and none before it."""
+    """Sets `in_order` of the stack's attention layers."""
     for site in sites(made).values():
         site.in_order = causal
     return made
 
 
 def fitting(c: Config, use: str) -> stack.Stack:
-    """The one stack of a model without a second one, if it can be an "encoder" or "causal"."""
+    """The only stack of a model, checked for its use as "encoder" or "causal"."""
     stack.check_use(c.stack.make, use)
     return make_stack(c, causal=use == "causal")
 
 
 def reading_images(c: Config, causal: bool = False) -> stack.Stack:
-    """The stack of a model that attends to an image, whose encoder has no layers of a stack's own."""
+    """The stack of a model that attends to an image."""
     stack.check_use(c.stack.make, "images")
     return make_stack(c, "decoder", causal)
 
 
 def extra_tokens(made: stack.Stack) -> int:
-    """How many tokens that belong to no word a stack's masks ask for in front of a text."""
+    """The number of global tokens that a stack's masks need in front of a text."""
     return max((site.mechanism.mask.extra for site in sites(made).values()), default=0)
 
 
@@ -286,7 +286,7 @@ P = TypeVar("P", token_inputs.PositionedInput, stack.Stack)
 
 
 def without_relation(made: P) -> P:
-    """The input or the stack of a model that reads no parse trees and puts no extra tokens in front, if it needs none."""
+    """Checks that an input or a stack needs no parse trees and no global tokens, and returns it."""
     if isinstance(made, stack.Stack) and extra_tokens(made):
         wrong = "model.mask.extra is for an encoder alone, whose global tokens see the whole text"
         raise SaccadeError(

@@ -1,4 +1,4 @@
-"""Where an image encoder looks, as maps over one image: attention of each layer, and of all layers together. R × C positions, N of them."""
+"""Attention maps over an image, per layer and over all layers. R × C positions, N of them."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Maps(NamedTuple):
 
 @torch.no_grad()
 def attention_maps(body: ImageEncoder, image: Tensor) -> Maps:
-    """What an image encoder looks at in one image (1 3 H W)."""
+    """The attention maps of an image encoder for one image (1 3 H W)."""
     rows, columns = body.grid(*image.shape[2:])
     count, training = rows * columns, body.training
     with record(body, quiet=True) as seen:
@@ -70,7 +70,7 @@ def grad_cam(model: ImageClassifier, image: Tensor, label: int) -> Tensor:
         grid = model.body.grid(*image.shape[2:])
         logit = model.head(model.pool(tokens, x.requires_grad_(), lengths))[0, label]
         [gradient] = torch.autograd.grad(logit, x)
-    # without a class token
+    # Without the class token.
     found = (x.detach() * gradient.mean(1, keepdim=True)).sum(-1).relu()[0, -math.prod(grid) :]
     return (found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)).view(grid)
 
@@ -79,7 +79,7 @@ def from_windows(call: Look, at: Windows, shift: int) -> Tensor:
     """The mean row of a layer's weights within windows, each window back where it was in the grid: H R C."""
     rows, columns = at.grid
     weights = call.weights().float()
-    # 0 at the padding of windows, which is nobody
+    # 0 at the padding of windows.
     looking = at.divide(weights.new_ones(1, rows * columns, 1), shift)
     received = (weights * looking.unsqueeze(1)).sum(2).transpose(1, 2)
     return at.join(received, shift)[0].T.unflatten(1, at.grid) / (rows * columns)

@@ -1,4 +1,4 @@
-"""An image squeezed into a few numbers, and made from them again. B batch, H × W pixels, N positions of the encoder's grid, L latent width."""
+"""Image autoencoders. B batch, H × W pixels, N positions of the encoder's grid, L latent width."""
 
 import math
 
@@ -8,7 +8,7 @@ from ..errors import SaccadeError
 from .protocols import ImageEncoder
 
 DOUBLINGS = 3  # of rows and columns in the decoder
-MAX_MATRIX_NUMBERS = 2**28  # numbers in one matrix
+MAX_MATRIX_NUMBERS = 2**28
 
 
 class Autoencoder(nn.Module):

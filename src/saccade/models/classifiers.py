@@ -1,4 +1,4 @@
-"""What is built on an encoder: a label for a text or a word, a hidden token. B batch, N positions, W asked positions, C classes, V vocabulary."""
+"""Models on top of encoders. B batch, N positions, W requested positions, C classes, V vocabulary."""
 
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ E = TypeVar("E", bound=Encoder)
 
 
 def with_token(body: E, pool: Pool) -> E:
-    """The encoder, with the class token that the pool reads, if it reads one."""
+    """The encoder with a class token, if the pool needs one."""
     if pool.reads_token:
         body.add_token()
     return body
@@ -57,7 +57,7 @@ class ImageClassifier(nn.Module):
         return self.pool.weights(*self.positions(images))
 
     def positions(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What a pool asks for: numbers of tokens (none here), vectors, and how many there are."""
+        """The arguments of a pool: token ids (none here), vectors and lengths."""
         x = self.body(images)
         lengths = torch.full((len(x),), x.shape[1], device=x.device)
         return lengths.new_zeros(x.shape[:2]), x, lengths
@@ -82,7 +82,7 @@ class Answerer(nn.Module):
 
 
 class Tagger(nn.Module):
-    """One label per word, read where the word begins: logits_w = W body(tokens)_at(w) + b."""
+    """One label per word, predicted at its first token: logits_w = W body(tokens)_at(w) + b."""
 
     def __init__(self, body: Encoder, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -121,13 +121,13 @@ class NodeTagger(nn.Module):
 
 
 def hidden_head(body: Encoder, vocab: int) -> TransformHead:
-    """The head that names hidden tokens, tied to the embedding that the body reads with."""
+    """The head of a masked language model, tied to the body's embedding."""
     tokens = body.embedding.tokens
     return TransformHead(body.dim, vocab, tokens, tokens.dim)
 
 
 class MaskedModel(nn.Module):
-    """The tokens that a text hides, from all others (Devlin et al. 2019)."""
+    """Masked language model (Devlin et al. 2019)."""
 
     def __init__(self, body: Encoder, vocab: int) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class MaskedModel(nn.Module):
         mask: Mask | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Logits at every position, B N V, or at the asked ones (B W) alone: B W V. `mask` and `positions`: for a body that attends."""
+        """Logits at every position, B N V, or at the requested ones (B W): B W V."""
         if mask is None and positions is None:
             x = self.body(tokens, lengths)
         else:

@@ -56,7 +56,7 @@ class Config:
 
 
 def linear(c: Config, dim_in: int, dim_out: int, dropped: bool = False) -> Convolution:
-    """A map at each position, drawn so that its output varies as much as its input, dropout before it counted."""
+    """A position-wise linear map whose initialization preserves variance under dropout."""
     return Convolution(
         dim_in, dim_out, std=math.sqrt((1 - c.dropout * dropped) / dim_in), normed=c.weight_norm
     )
@@ -84,7 +84,7 @@ class Layer(nn.Module):
 
     def __init__(self, c: Config, causal: bool) -> None:
         super().__init__()
-        # a gate lets a quarter of the variance through
+        # A gate passes a quarter of the variance.
         std = math.sqrt(4 * (1 - c.dropout) / (c.width * c.hidden))
         self.conv = Convolution(
             c.hidden, 2 * c.hidden, c.width, causal=causal, std=std, normed=c.weight_norm
@@ -159,7 +159,7 @@ class ConvS2S(Seq2Seq):
         real, x = real_positions(lengths, embedded), self.enter_source(embedded)
         for layer in self.encoder:
             x = layer(x, real)
-        # every attention sends its gradients here, of k and v
+        # Every attention sends its gradients of k and v here.
         z = scale_gradient(self.leave_source(x), 1 / (2 * len(self.decoder)))
         value = (SQRT_HALF * (z + embedded)).unsqueeze(1)
         keys = [layer.cross.mechanism.prepare(z.unsqueeze(1), value).key for layer in self.decoder]  # type: ignore[union-attr, operator]
@@ -183,7 +183,8 @@ class ConvS2S(Seq2Seq):
 
     def start(self, source: Tensor, lengths: Tensor) -> State:
         state = self.encode(source, lengths, 1)
-        state.readable.allowed()  # made dense once per sentence, not once per step
+        # Make the mask dense once per sentence.
+        state.readable.allowed()
         return state.next(caches=[layer.conv.start(state.value) for layer in self.decoder])  # type: ignore[union-attr, operator]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:

@@ -102,7 +102,7 @@ class BottomDecoder(nn.Module):
         raise NotImplementedError
 
     def start(self, memory: Tensor, end: Tensor, lengths: Tensor) -> State:
-        """All states are 0 at first; what the source says comes by attention."""
+        """Initial states are 0; the source is read by attention."""
         carried = [
             layer.empty(len(memory), memory) for layer in (self.bottom, *recurrences(self.layers))
         ]
@@ -111,7 +111,7 @@ class BottomDecoder(nn.Module):
     def move(
         self, projected: Tensor, state: State, before: Carried, first: int
     ) -> tuple[Tensor, Tensor, Carried]:
-        """One step of the bottom: its state, the context, and what is carried on."""
+        """One step of the bottom layer: its state, the context and the carried state."""
         context = self.cross(
             before[0][:, -1:], Ready(state.key, state.value), state.readable, first
         ).squeeze(1)
@@ -204,7 +204,7 @@ def fast_layers(cell: Any, dim: int, hidden: int, depth: int) -> nn.ModuleList:
 
 
 def half_of(layer: Recurrence) -> int:
-    """Half of the numbers that a layer's gates read."""
+    """Half of the input width of a layer's gates."""
     return len(layer.parameter("bias_ih_l0")) // 2
 
 
@@ -274,7 +274,7 @@ class DeepAttDecoder(BottomDecoder):
 
 
 def between(c: ExpertsConfig) -> tuple[nn.ModuleList, nn.ModuleList]:
-    """For each layer above the first, what is below it and its LSTM."""
+    """For each layer above the first, its experts and its LSTM."""
     facts = {"dim": c.dim, "hidden": c.hidden, "dropout": c.dropout, "depth": c.depth}
     parts = nn.ModuleList(c.feedforward(**facts, n=n) for n in range(1, c.depth))
     return parts, nn.ModuleList(projected_lstm(c, c.dim) for _ in range(1, c.depth))

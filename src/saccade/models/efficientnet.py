@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, a CNN whose pretrained weights can be had: features of images for whatever reads them. B batch, N positions."""
+"""EfficientNet-Lite0, a CNN with pretrained weights for image features. B batch, N positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from ..settings import Choice, number, part, setting
 from .families import Sizes, add_family, named_sizes
 from .protocols import ImageEncoder, maps_of
 
-# of each stage: width of its convolutions, their stride, how many times as wide it is inside, channels, blocks
+# Per stage: kernel width, stride, expansion factor, channels, blocks.
 STAGES = (
     (3, 1, 1, 16, 1), (3, 2, 6, 24, 2), (5, 2, 6, 40, 2), (3, 2, 6, 80, 3), (5, 1, 6, 112, 3),
     (5, 2, 6, 192, 4), (3, 1, 6, 320, 1),
 )  # fmt: skip
 STEM, HEAD = 32, 1280
-# of the images that the pretrained weights have seen
+# Normalization of the pretraining images.
 MEAN, STD = ((127 / 255,) * 3, (128 / 255,) * 3)
-# names in the checkpoint, and what they are called here
+# Checkpoint names → names here.
 LAST = f"encoder.{sum(stage[-1] for stage in STAGES)}"
 WHOLE = {
     "_conv_stem": "embedding.convolution",
@@ -64,7 +64,7 @@ class EfficientNetConfig:
 
 
 class SameConvolution(nn.Conv2d):
-    """A convolution that pads as TensorFlow's SAME does, more at the right and below, since the weights were learned with that."""
+    """A convolution with TensorFlow's SAME padding (more at the right and bottom), as in pretraining."""
 
     def forward(self, x: Tensor) -> Tensor:
         sides: list[int] = []
@@ -143,7 +143,7 @@ class EfficientNetLite0(ImageEncoder):
             self.requires_grad_(False)
 
     def train(self, mode: bool = True) -> "EfficientNetLite0":
-        """Frozen, its norms keep the means that they have learned."""
+        """Sets the mode. A frozen model keeps its norms in evaluation mode."""
         return super().train(mode and not self.frozen)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
@@ -157,12 +157,12 @@ class EfficientNetLite0(ImageEncoder):
 
     def embedded(self, images: Tensor) -> Tensor:
         x = self.normalized(images)
-        if x.is_cuda:  # the order of numbers in memory that tensor cores read
+        if x.is_cuda:  # the memory layout of tensor cores
             x = x.contiguous(memory_format=torch.channels_last)
         return self.embedding(x)
 
     def load_pretrained(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes the weights of a checkpoint, by its own names; every one that is needed must be there, of the right shape, and finite."""
+        """Loads a checkpoint with its original names. All weights must exist, fit and be finite."""
         given = {own_name(name): tensor for name, tensor in tensors.items()}
         mine = {
             name: tensor
@@ -189,7 +189,7 @@ class EfficientNetLite0(ImageEncoder):
 
 
 def own_name(name: str) -> str:
-    """What a parameter of the checkpoint is called here; a name that it does not have stays as it is."""
+    """Translates a checkpoint name. Unknown names are unchanged."""
     match name.split("."):
         case ["_blocks", number, part, kind] if part in INSIDE:
             return f"encoder.{number}.{INSIDE[part]}.{kind}"

@@ -81,7 +81,7 @@ class RnnConfig:
 
 
 class Bag(Encoder):
-    """Each token's vector and nothing of its neighbors: what a pool makes of them is all there is."""
+    """Bag of words: each token's own vector. Only the pool combines them."""
 
     def __init__(self, vocab: int, c: BagConfig) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class LookingRnn(LookingEncoder):
         self.bridge = images.Bridge(image.dim, self.dim, nn.LayerNorm(self.dim), grid, c.dropout)
         facts = {"dim": self.dim, "dim_q": self.dim, "dim_k": self.dim, "heads": 1}
         self.look = Reader(self.dim, self.dim, Mechanism(c.score(**facts), c.normalize(**facts)))
-        self.look.in_order = False  # a pool makes one answer of all that was looked at
+        self.look.in_order = False  # the pool combines all positions
         self.join = nn.Linear(2 * self.dim, self.dim)
 
     def forward(

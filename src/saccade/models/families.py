@@ -21,7 +21,7 @@ class Family:
     __doc__: str = ""
 
     def build(self, kind: type[nn.Module]) -> Callable[..., nn.Module] | None:
-        """How to build a model of a kind, or None when the family cannot."""
+        """The builder of a kind of model, or None if not supported."""
         reads = getattr(kind, "reads", None)
         found = (
             build
@@ -35,7 +35,7 @@ table: Table[Family] = Table("models", "model")
 
 
 def named_sizes(**columns: tuple[float, ...]) -> Sizes:
-    """What `model.size` may be called, and the settings of each."""
+    """The names of `model.size` and the settings of each."""
     names = ("tiny", "small", "medium", "base", "big")
     return {
         name: {key: column[n] for key, column in columns.items()} for n, name in enumerate(names)
@@ -47,7 +47,7 @@ def add_family(name: str, paper: str, config: type, builds: Builds, summary: str
 
 
 def check_prompts(source: Tensor, lengths: Tensor) -> None:
-    """Raises when the prompts of a batch (B N) are not all equally long."""
+    """Checks that all prompts of a batch (B N) have one length."""
     if len(lengths) and int(lengths.min()) != source.shape[1]:
         raise SaccadeError(
             f"prompts must have one length, got {int(lengths.min())} to {source.shape[1]} tokens in one batch",

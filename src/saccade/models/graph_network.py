@@ -1,4 +1,4 @@
-"""Graph networks as their papers have them: layers along edges, without residuals. B batch, N nodes, W words, M = B N, E edges, C classes."""
+"""Graph networks with layers along edges, without residuals. B batch, N nodes, W words, M = B N, E edges, C classes."""
 
 from dataclasses import dataclass
 from typing import ClassVar

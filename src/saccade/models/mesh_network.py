@@ -1,4 +1,4 @@
-"""A network on meshes whose answers do not depend on the frames of the vertices. B batch, N vertices, M = B N, E edges, D dim, C classes."""
+"""A gauge-invariant network on meshes. B batch, N vertices, M = B N, E edges, D dim, C classes."""
 
 from dataclasses import dataclass
 from typing import ClassVar

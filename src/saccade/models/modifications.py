@@ -46,12 +46,12 @@ class Modification:
     # key → a factor of the same key's size, `factor key` or `key` of another's, or a list of such
     scale: dict[str, Any]
     paper: dict[str, float]
-    difference: float = 0.0  # how many more operations (T) the paper counts, for a known reason
+    difference: float = 0.0  # known difference of the paper's operations (T)
     why: str = ""
     __doc__: str = ""
 
     def over(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The baseline's settings with this row's, for a baseline of these sizes."""
+        """The settings of this row for a baseline of these sizes."""
         found, sizes = {**BASELINE, **self.settings}, with_widths(given)
         for key, factor in self.scale.items():
             part, _, option = key.partition(".")
@@ -67,7 +67,7 @@ class Modification:
 
 
 def with_widths(given: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes with those written out that follow from others."""
+    """The sizes, completed by those derived from others."""
     width = given.get("head_width") or max(1, given["dim"] // given["heads"])
     heads, across = given.get("cross_heads") or given["heads"], given.get("cross_width") or width
     return {**given, "head_width": width, "cross_heads": heads, "cross_width": across}
@@ -87,7 +87,7 @@ table: Table[Modification] = Table("modifications", "modification")
 
 
 def summary(title: str, settings: dict[str, Any], scale: dict[str, Any]) -> str:
-    """The row in words: its title in the paper, and what it sets."""
+    """A summary of the row: its title in the paper and its settings."""
     shown = [(f"{name}:", value) for name, value in settings.items()] + [
         (f"{name} ×", value) for name, value in scale.items()
     ]

@@ -1,4 +1,4 @@
-"""Sequence to sequence with RNNs: a fixed context, Bahdanau's and Luong's attention. B batch, N source, T target, H hidden, V vocabulary."""
+"""RNN encoder–decoders: fixed context, Bahdanau and Luong attention. B batch, N source, T target, H hidden, V vocabulary."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,13 +21,13 @@ from .rnn_settings import AttendingConfig, BahdanauConfig, Config, LuongConfig, 
 def make_reader(
     c: Any, dim_query: int, dim_memory: int, window: decoder_windows.Window | None = None
 ) -> Reader:
-    """How a decoder's state looks into the encoder's output, by the settings `score` and `normalize`."""
+    """The cross-attention of a decoder, from the settings `score` and `normalize`."""
     facts = {"dim_q": dim_query, "dim_k": dim_memory, "heads": 1}
     return Reader(dim_query, dim_memory, Mechanism(c.score(**facts), c.normalize(**facts)), window)
 
 
 def prepared(cross: Reader, memory: Tensor, lengths: Tensor) -> dict[str, Any]:
-    """The parts of a state that are read at every step: the memory's keys and its mask are prepared once per sentence."""
+    """The constant parts of a decoder state: the memory's prepared keys and mask."""
     ready = cross.prepare(memory)
     readable = masks.padding(lengths).prepare(len(memory), 1, 1, memory.shape[1], memory.device)
     readable.allowed()
@@ -35,9 +35,9 @@ def prepared(cross: Reader, memory: Tensor, lengths: Tensor) -> dict[str, Any]:
 
 
 class Decoder(nn.Module):
-    """The source's one vector is the first state and nothing else (Sutskever et al. 2014); what the other decoders share."""
+    """The source vector is the initial state only (Sutskever et al. 2014). Base class of RNN decoders."""
 
-    reads_memory = False  # every position of the encoder's output, not its end alone
+    reads_memory = False  # reads all positions of the encoder's output
 
     def __init__(self, c: Config, dim_memory: int, dim_input: int | None = None) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Decoder(nn.Module):
 
 
 class EveryStepDecoder(Decoder):
-    """The source's one vector is the first state and an input of every step (Cho et al. 2014)."""
+    """The source vector is the initial state and an input of every step (Cho et al. 2014)."""
 
     def __init__(self, c: Config, dim_memory: int) -> None:
         super().__init__(c, dim_memory, c.dim + dim_memory)
@@ -93,7 +93,7 @@ class EveryStepDecoder(Decoder):
 
 
 class AttendingDecoder(Decoder):
-    """A decoder whose state looks into the encoder's output, and a tanh layer that reads the output from both."""
+    """A decoder with attention, and a tanh layer over state and context."""
 
     reads_memory = True
 
@@ -114,13 +114,13 @@ class AttendingDecoder(Decoder):
         return super().start(memory, end, lengths).next(**prepared(self.cross, memory, lengths))
 
     def contexts(self, asking: Tensor, state: State) -> Tensor:
-        """What states (B T H) find in the source: B T M."""
+        """The contexts of states (B T H): B T M."""
         found = self.cross(asking, Ready(state.key, state.value), state.readable, state.length)
         return found if self.gate is None else found * self.gate(asking).sigmoid()
 
 
 class BahdanauDecoder(AttendingDecoder):
-    """The state *before* a step asks for the step's context: c_t = attend(s_(t−1)), s_t = cell([y_(t−1); c_t], s_(t−1)).
+    """The state *before* a step is the query: c_t = attend(s_(t−1)), s_t = cell([y_(t−1); c_t], s_(t−1)).
 
     The output is read from [s_t; c_t; y_(t−1)] through one tanh layer (the paper has a maxout there).
     """
@@ -132,7 +132,7 @@ class BahdanauDecoder(AttendingDecoder):
     def move(
         self, projected: Tensor, state: State, kept: Tensor | None = None
     ) -> tuple[Tensor, Tensor, State]:
-        """One step: state and context after it. `kept` (B 1) is 0 where the state does not read the context."""
+        """One step: the new state and context. `kept` (B 1) is 0 for rows whose state ignores the context."""
         before = state.carried[0][:, -1:]
         context = self.contexts(before, state).squeeze(1)
         read = context if kept is None else context * kept
@@ -165,7 +165,7 @@ class BahdanauDecoder(AttendingDecoder):
 
 
 class LuongDecoder(AttendingDecoder):
-    """The state *after* a step asks for a context, and [h_t; a_t] goes through a feed-forward layer to the output.
+    """The state *after* a step is the query, and a feed-forward layer reads [h_t; a_t].
 
     No step's state depends on a context, so a whole target is one recurrence and one attention; with input feeding it does, since the
     step reads the layer's output of the step before.
@@ -206,7 +206,7 @@ class LuongDecoder(AttendingDecoder):
 
 
 def shallow(c: Config) -> nn.Module:
-    """An encoder that reads from both ends, or from left to right."""
+    """A bidirectional or unidirectional encoder."""
     kind = Bidirectional if c.bidirectional else Unidirectional
     return kind(c.cell.make, c.dim, c.hidden, c.depth, c.dropout)  # type: ignore[arg-type]
 
@@ -220,7 +220,7 @@ def input_dropout(c: RnnConfig) -> nn.Dropout:
 
 
 class RnnGenerator(Seq2Seq):
-    """What RNN models share that generate a text: the target's embedding, one of the decoders above, and the head."""
+    """Base class of RNN generators: target embedding, decoder and head."""
 
     target: token_inputs.WordInput
 
@@ -264,7 +264,7 @@ class RnnSeq2Seq(RnnGenerator):
 
 
 class RnnAutoencoder(RnnGenerator, TextAutoencoder):
-    """z = W [last states from both ends] + b of an encoder, and a decoder above that reads z as a source's one vector. L latent width."""
+    """z = W [last states of both directions] + b, and a decoder that reads z as the source vector. L latent width."""
 
     def __init__(self, vocab: int, latent: int, c: RnnConfig, decoder: Callable[..., Any]) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class RnnAutoencoder(RnnGenerator, TextAutoencoder):
 
 
 class RnnCaptioner(RnnGenerator, ImageToText):
-    """An image encoder in front of one of the decoders above; the mean of all positions takes the place of a source's one vector."""
+    """An image encoder and an RNN decoder. The mean of all positions is the source vector."""
 
     def __init__(
         self, image: ImageEncoder, vocab: int, c: RnnConfig, decoder: Callable[..., Any]

@@ -80,7 +80,7 @@ class Layers(nn.Module):
             yield layer
 
     def forward(self, x: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
-        """B N dim → B N dim, not yet dropped, and what is carried on."""
+        """B N dim → B N dim before dropout, and the new state."""
         after = []
         for n, (layer, state) in enumerate(zip(self, carried, strict=True)):
             x, state = layer(self.between(x) if n else x, state)
@@ -97,7 +97,7 @@ class Layers(nn.Module):
 
 
 class RnnReader(nn.Module):
-    """Embedding and layers, and how they read from what is carried."""
+    """Embedding and layers with a carried state."""
 
     def __init__(self, vocab: int, c: Config) -> None:
         super().__init__()
@@ -108,18 +108,18 @@ class RnnReader(nn.Module):
         self.decoder, self.dim = Layers(c), c.dim
 
     def empty(self, tokens: Tensor) -> list[Carried]:
-        """What is carried before the first token."""
+        """The initial state."""
         like = next(self.embedding.parameters())
         return [layer.empty(len(tokens), like) for layer in self.decoder]
 
     def read(self, tokens: Tensor, carried: list[Carried]) -> tuple[Tensor, list[Carried]]:
-        """B N → B N dim and what is carried on."""
+        """B N → B N dim and the new state."""
         x, after = self.decoder(self.embedding(tokens), carried)
         return self.decoder.after(x), after
 
 
 class RnnDecoder(RnnReader, Encoder):
-    """Each position knows the tokens up to its own: B N dim."""
+    """Causal encoder, B N dim."""
 
     sees_ahead = False
 
@@ -128,7 +128,7 @@ class RnnDecoder(RnnReader, Encoder):
 
 
 class RnnLanguageModel(RnnReader, CarryingLM):
-    """Each token from those before it; a long text may be read in pieces, the state carried on."""
+    """Recurrent language model. Long texts are read in pieces with a carried state."""
 
     attends = False
 
@@ -158,7 +158,7 @@ class RnnLanguageModel(RnnReader, CarryingLM):
         )
 
     def features(self, tokens: Tensor, mask: masks.Mask | None = None) -> Tensor:
-        """What the head reads: B N dim."""
+        """The head's input, B N dim."""
         if mask is not None and type(mask) is not masks.Full:
             why = "its state carries everything before"
             raise SaccadeError(

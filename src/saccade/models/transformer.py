@@ -38,7 +38,7 @@ class TransformerEncoder(AttendingEncoder):
         self.embedding = make_input(vocab, config)
         self.encoder = fitting(config, "encoder")
         self.extra = extra_tokens(self.encoder)
-        # below `encoder`, so that they go where it goes; as wide as scaled token vectors
+        # Part of `encoder`, so they move with it. As large as scaled token vectors.
         if self.extra:
             self.encoder.register_parameter(
                 "extra", nn.Parameter(torch.randn(self.extra, self.dim))
@@ -80,13 +80,13 @@ class TransformerEncoder(AttendingEncoder):
 
 
 class ReadingDecoder(Seq2Seq):
-    """A decoder that sees its own past and, by `cross`, all of a memory, which `encode` makes of the source."""
+    """Causal decoder with cross-attention to a memory from `encode`."""
 
     heads: int
     target: token_inputs.PositionedInput
     decoder: stack.Stack
     head: nn.Module
-    # what a position sees of its own text in training; another one is a control
+    # Self-attention mask in training; replaced in control experiments.
     visible: masks.Mask = masks.causal()
 
     def encode(self, source: Tensor, lengths: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class ReadingDecoder(Seq2Seq):
         raise NotImplementedError
 
     def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
-        """Which positions of a memory are real."""
+        """The padding mask of a memory."""
         raise NotImplementedError
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
@@ -109,7 +109,8 @@ class ReadingDecoder(Seq2Seq):
     def start(self, source: Tensor, lengths: Tensor) -> State:
         memory = self.encode(source, lengths)
         readable = self.readable(memory, lengths, 1)
-        readable.allowed()  # made dense once per sentence, not once per step
+        # Make the mask dense once per sentence.
+        readable.allowed()
         return State(caches=self.decoder.start(memory, memory), readable=readable, length=0)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -120,7 +121,7 @@ class ReadingDecoder(Seq2Seq):
 
 
 class Transformer(ReadingDecoder):
-    """Encoder and decoder; the decoder sees its own past and, by `cross`, all of the encoder's output."""
+    """Encoder–decoder Transformer (Vaswani et al. 2017)."""
 
     def __init__(self, source_vocab: int, target_vocab: int, config: Config) -> None:
         super().__init__()
@@ -150,13 +151,13 @@ class Transformer(ReadingDecoder):
         return self.encoder(self.source(source, at.i), mask, positions=at)
 
     def readable(self, memory: Tensor, lengths: Tensor, queries: int) -> masks.Prepared:
-        """Which positions of a memory, which may be shorter than the source, are real."""
+        """The padding mask of a memory, which may be shorter than the source."""
         real = masks.padding(self.encoder.shortened(lengths))
         return real.prepare(len(memory), self.heads, queries, memory.shape[1], memory.device)
 
 
 class Captioner(ReadingDecoder, ImageToText):
-    """An image encoder in front of the decoder; its vectors are made as wide as the decoder's."""
+    """An image encoder, a projection and a Transformer decoder."""
 
     def __init__(self, image: ImageEncoder, vocab: int, config: Config) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class Captioner(ReadingDecoder, ImageToText):
 
 
 class LookingTransformer(LookingEncoder):
-    """The tokens of a text see each other and, by `cross`, all positions of an image."""
+    """Text encoder with cross-attention to all positions of an image."""
 
     def __init__(self, image: ImageEncoder, vocab: int, config: Config) -> None:
         super().__init__()
@@ -203,7 +204,7 @@ class LookingTransformer(LookingEncoder):
 
 
 class CausalStack(nn.Module):
-    """Embedding and blocks in which nobody sees the future."""
+    """Embedding and causal blocks."""
 
     def __init__(self, vocab: int, config: Config) -> None:
         super().__init__()
@@ -224,7 +225,7 @@ class CausalStack(nn.Module):
 
 
 class TransformerDecoder(CausalStack, Encoder):
-    """Each position knows the tokens up to its own, so that padding behind them is invisible: B N dim."""
+    """Causal encoder, B N dim. Padding at the end is invisible."""
 
     sees_ahead = False
 
@@ -233,7 +234,7 @@ class TransformerDecoder(CausalStack, Encoder):
 
 
 class LanguageModel(CausalStack, CausalLM):
-    """A decoder alone: each token from those before it."""
+    """Decoder-only language model."""
 
     def __init__(self, vocab: int, config: Config) -> None:
         super().__init__(vocab, config)

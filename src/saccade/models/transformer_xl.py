@@ -19,7 +19,7 @@ from .assembly import Config, fitting, make_head, make_input, without_relation
 from .families import Builds, add_family, check_prompts
 from .protocols import CarryingLM
 
-MAX_MEMORY = 16_384  # positions
+MAX_MEMORY = 16_384
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class XLConfig(Config):
 
 
 class FixedSettings:
-    """Settings of which some are fixed by the model, so that a recipe that gives them is refused."""
+    """Settings with values that the model fixes. A recipe that sets them is refused."""
 
     def __init__(self, settings: Any, **fixed: Any) -> None:
         self._settings, self._fixed = settings, fixed
@@ -49,7 +49,7 @@ class FixedSettings:
 
 
 class SegmentAttention(MultiHeadAttention):
-    """Self-attention whose keys and values are also those of earlier inputs, projected anew: their gradient ends there, that of W does not."""
+    """Self-attention with keys and values of earlier inputs. They are projected again, without gradients of the inputs."""
 
     def start(self, x: Tensor) -> LastInputs:  # type: ignore[override]
         return LastInputs(x.new_zeros(len(x), 0, self.k.in_features))
@@ -70,7 +70,7 @@ class TransformerXL(CarryingLM):
         super().__init__()
         fixed = {
             "mixer": Choice(SegmentAttention, {"bias": False}),
-            # blocks counted from a text's first token would move with every segment
+            # Blocks are counted from the first token of a text, so they would shift with every segment.
             "mask": Choice(masks.Full),
             "position_embedding": Choice(NoPositionEmbedding),
             "block": Choice(Block),
@@ -100,7 +100,7 @@ class TransformerXL(CarryingLM):
         return self.head(self.features(tokens))
 
     def features(self, tokens: Tensor) -> Tensor:
-        """What the head reads, without a memory: B N dim."""
+        """The head's input without a memory, B N dim."""
         batch, size = tokens.shape[:2]
         at = Positions.line(size, size, tokens.device)
         causal = masks.causal().prepare(batch, self.heads, size, size, tokens.device)
@@ -109,7 +109,7 @@ class TransformerXL(CarryingLM):
     def read(
         self, tokens: Tensor, carried: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Tokens after those that the memory holds: B N dim, and the memory after them, of the same size."""
+        """Reads tokens after the memory. Returns vectors, B N dim, and the new memory of the same size."""
         (batch, size), (there, *inputs) = tokens.shape[:2], (part.detach() for part in carried)
         every = torch.cat([there, there.new_ones(batch, size, 1)], 1)
         keys = every.shape[1]

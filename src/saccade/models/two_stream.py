@@ -20,7 +20,7 @@ from .transformer import TransformerEncoder
 def seen_by_streams(
     lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
 ) -> Tensor:
-    """Which contents each row of [content; query] sees, B (N+W) N: none in another document (`documents` B N)."""
+    """Visible contents per row of [content; query], B (N+W) N, within one document (`documents` B N)."""
     here = torch.arange(order.shape[1], device=order.device) < lengths.unsqueeze(1)
     content = order.unsqueeze(1) <= order.unsqueeze(2)  # B N N: rows see columns
     query = order.unsqueeze(1) < order.gather(1, at).unsqueeze(2)  # B W N
@@ -35,13 +35,13 @@ def seen_by_streams(
 def two_streams(
     lengths: Tensor, order: Tensor, at: Tensor, documents: Tensor | None = None
 ) -> masks.Mask:
-    """Who sees whom among [content; query], B 1 (N+W) (N+W): nobody sees a query."""
+    """The attention mask over [content; query], B 1 (N+W) (N+W). Queries are invisible."""
     seen = seen_by_streams(lengths, order, at, documents)
     return masks.matrix(nn.functional.pad(seen, (0, at.shape[1])).unsqueeze(1))
 
 
 class TwoStream(nn.Module):
-    """Logits for the tokens at the asked positions, each from those before it in the order and from its own position."""
+    """Logits at the requested positions, from earlier tokens in the order and the own position."""
 
     def __init__(self, body: Encoder, vocab: int) -> None:
         super().__init__()

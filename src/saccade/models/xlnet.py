@@ -24,7 +24,7 @@ from .transformer import TransformerEncoder
 from .transformer_xl import MAX_MEMORY, FixedSettings, SegmentAttention
 from .two_stream import TwoStream, seen_by_streams
 
-# of each position in memory: its mark (B M 1) and the input of each layer (B M dim)
+# Per position in memory: its mark (B M 1) and the input of each layer (B M dim).
 Carried = tuple[Tensor, ...]
 
 
@@ -109,7 +109,7 @@ class XLNet(TransformerEncoder):
         return found
 
     def segments(self, tokens: Tensor) -> Tensor | None:
-        """Of each token its segment, B N: how many separators are before it."""
+        """The segment of each token, B N: the number of separators before it."""
         if self.separator is None:
             return None
         ends = (tokens == self.separating).long()
@@ -133,7 +133,7 @@ class XLNet(TransformerEncoder):
         return super().forward(tokens, lengths, mask, positions, relation, depth)
 
     def read_in_pieces(self, tokens: Tensor, lengths: Tensor, size: int) -> Tensor:
-        """Texts (B N) read `size` tokens at a time, each piece with the memory of those before it: B N dim."""
+        """Reads texts (B N) in pieces of `size` tokens with memory: B N dim."""
         carried, found, segments = self.empty(len(tokens)), list[Tensor](), self.segments(tokens)
         for at in range(0, tokens.shape[1], size):
             there = (lengths - at).clamp(0, size)
@@ -145,7 +145,8 @@ class XLNet(TransformerEncoder):
     def empty(self, rows: int) -> Carried:
         """The memory before the first piece."""
         like = next(self.parameters())
-        wide = torch.promote_types(like.dtype, torch.float32)  # a mark may be a large number
+        # Marks may be large numbers.
+        wide = torch.promote_types(like.dtype, torch.float32)
         return tuple(
             like.new_zeros(rows, self.memory, width, dtype=wide)
             for width in [1] + [self.dim] * len(self.encoder)
@@ -159,7 +160,7 @@ class XLNet(TransformerEncoder):
         documents: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> tuple[Tensor, Carried]:
-        """Tokens after those in the memory: B N dim, and the memory after them. `segments` are the tokens' own by default."""
+        """Reads tokens after the memory. Returns vectors, B N dim, and the new memory. `segments` defaults to the tokens' own."""
         line = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
         here = line < lengths.unsqueeze(1)
         seen = here.unsqueeze(1).expand(-1, tokens.shape[1], -1)
@@ -179,8 +180,11 @@ class XLNet(TransformerEncoder):
         segments: Tensor | None,
         carried: Carried,
     ) -> tuple[Tensor, Carried]:
-        """Vectors x (B S dim) at positions `at` (B S), which see each other by `seen` (B S S) and the memory by their marks `own` (B S): what
-        comes out, and the memory after the first ones, which are tokens with `marks` (B N). Memory is in the segment 0, as in the authors' code."""
+        """Runs the stack on vectors x (B S dim) at positions `at` (B S). Returns the output and the new memory.
+
+        `seen` (B S S) is the mask among them; `own` (B S) marks which memory each may attend to. The first vectors are tokens with
+        `marks` (B N). The memory has segment 0, as in the authors' code.
+        """
         (batch, size), (there, *inputs) = x.shape[:2], (part.detach() for part in carried)
         before = there.shape[1]
         remembered = (there.mT == own.unsqueeze(2)) & (own.unsqueeze(2) > 0)
@@ -192,19 +196,19 @@ class XLNet(TransformerEncoder):
         ready = mask.prepare(batch, self.heads, size, before + size, x.device)
         caches = [BlockCache(LastInputs(one), None) for one in inputs]
         x, after = self.encoder.step(x, caches, ready, None, Positions(at, keys, relation))
-        count = marks.shape[1]  # what comes behind the tokens is not remembered
+        count = marks.shape[1]  # only tokens enter the memory
         read = [cache.mixer.inputs[:, count : before + count].detach() for cache in after]  # type: ignore[attr-defined]
         marks = torch.cat([there, marks.unsqueeze(2).to(there.dtype)], 1)[:, count:]
         return x, (marks, *(one.to(part.dtype) for one, part in zip(read, inputs, strict=True)))
 
 
 def marked(here: Tensor, documents: Tensor | None) -> Tensor:
-    """The marks of tokens, B N; padding has none."""
+    """The marks of tokens, B N. Padding has none."""
     return here.long() if documents is None else (documents + 1) * here
 
 
 class RecurrentTwoStream(TwoStream, Carrying):
-    """Two streams that also see the memory: what an XLNet read of the text before."""
+    """Two streams with the memory of an XLNet."""
 
     body: XLNet
 
@@ -221,7 +225,7 @@ class RecurrentTwoStream(TwoStream, Carrying):
         documents: Tensor | None,
         state: State,
     ) -> tuple[Tensor, State]:
-        """As `forward`, of tokens that follow those the state has read; and the state after them."""
+        """`forward` for the next tokens after the state. Also returns the new state."""
         features, carried = self.features_from(
             tokens, lengths, order, at, documents, state.carried[0]
         )
