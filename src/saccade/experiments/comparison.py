@@ -356,10 +356,13 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     (first, recipe), *others = recipes.items()
     api.check_ensembled(recipe.kind, recipe.task)
     if len(recipes) * len(seeds) < 2:
-        raise SaccadeError("an ensemble of one model; give several recipes or seeds")
+        raise SaccadeError(
+            "an ensemble of one model; give several recipes or seeds", code="ensemble-of-one"
+        )
     if ENSEMBLE in recipes:
         raise SaccadeError(
-            f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file"
+            f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file",
+            code="name-taken",
         )
     for name, other in others:
         ours, theirs = recipe.to_dict(), other.to_dict()
@@ -369,7 +372,9 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
         )
         if changed:
             what = f"{first} and {name} have a different {changed[0]}, so that an ensemble would mix vocabularies"
-            raise SaccadeError(f"{what}; give them the same, or leave the ensemble out")
+            raise SaccadeError(
+                f"{what}; give them the same, or leave the ensemble out", code="no-ensemble"
+            )
 
 
 def run_folder(first: Path, recipe: Recipe, note: Callable[[str], object]) -> Path:
@@ -404,13 +409,18 @@ def check(
 ) -> None:
     """Raises, before any training, at tasks that differ, data that is missing and options that do not exist."""
     if not recipes or not seeds:
-        raise SaccadeError("nothing to compare; give at least one recipe and one seed")
+        raise SaccadeError(
+            "nothing to compare; give at least one recipe and one seed", code="nothing-to-compare"
+        )
     if len({recipe.task for recipe in recipes.values()}) > 1:
-        raise SaccadeError("these recipes have different tasks; compare recipes of one task")
+        raise SaccadeError(
+            "these recipes have different tasks; compare recipes of one task", code="tasks-differ"
+        )
     for name, recipe in recipes.items():
         if all(getattr(recipe.training, limit) in (None, AUTO) for limit in LIMITS):
             raise SaccadeError(
-                f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
+                f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20",
+                code="length-left-open",
             )
         config.recipes_before(recipe)
         api.check_options(recipe, options)

@@ -99,7 +99,9 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
     names = [site.name for site in first.sites]
     name = best_site(first.sites).name if look.layer is None else look.layer
     if name not in names:
-        raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, names)}")
+        raise SaccadeError(
+            f"no attention named '{name}'{did_you_mean(name, names)}", code="unknown-attention"
+        )
     cells = len(first[name].weights) * tokens**2
     if cells > MOST_CELLS:
         raise Refused(

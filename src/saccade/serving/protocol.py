@@ -192,7 +192,8 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
         if now < MIN_FILES:
             raise SaccadeError(
-                f"at most {now} files may be open here, and a service needs {MIN_FILES}; allow more with ulimit -n"
+                f"at most {now} files may be open here, and a service needs {MIN_FILES}; allow more with ulimit -n",
+                code="too-few-files",
             )
         Protocol.most = max(now - SPARE_CONNECTIONS, now // 2)
         Protocol.lingering = (now - Protocol.most) // 2
