@@ -36,7 +36,7 @@ LONG_SENTENCES_LEFT = {"claims.md", "speed.md", "symmetry.md", "tables.md", "tas
 VAGUE = "MOST|MANY|FEW|FEWEST|LARGEST|LARGE|LONGEST|LONG|SHORTEST|SHORT|WIDEST|WIDE|TOGETHER|HUGE"
 VAGUE_CONSTANT = re.compile(rf"_?({VAGUE}|DEEPEST|FAINTEST|OLDEST)(_[A-Z]+)?")
 PUBLIC_PACKAGES = ("saccade", "saccade.core", "saccade.models", "saccade.decoding")
-WITH_CODE = {"SaccadeError", "SharedError", "UnknownArgument", "WrongExample"}
+WITH_CODE = {"SaccadeError", "UnknownArgument", "WrongExample"}
 CODE = re.compile(r"'[a-z0-9]+(-[a-z0-9]+)*'|error\.code")
 
 

@@ -226,7 +226,7 @@ class Shelf:
                 if name is None
                 else f"no model named '{name[:64]}' here can {verb}"
             )
-            raise Refused(404, f"{asked}{did_you_mean(name or '', able)}")
+            raise Refused(404, f"{asked}{did_you_mean(name or '', able)}", code="unknown-model")
         return able[name]
 
 
