@@ -357,7 +357,7 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     api.check_ensembled(recipe.kind, recipe.task)
     if len(recipes) * len(seeds) < 2:
         raise SaccadeError(
-            "an ensemble of one model; give several recipes or seeds", code="ensemble-of-one"
+            "an ensemble of one model; give several recipes or seeds", code="no-ensemble"
         )
     if ENSEMBLE in recipes:
         raise SaccadeError(
@@ -372,9 +372,8 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
         )
         if changed:
             what = f"{first} and {name} have a different {changed[0]}, so that an ensemble would mix vocabularies"
-            raise SaccadeError(
-                f"{what}; give them the same, or leave the ensemble out", code="no-ensemble"
-            )
+            way = "give them the same, or leave the ensemble out"
+            raise SaccadeError(f"{what}; {way}", code="no-ensemble")
 
 
 def run_folder(first: Path, recipe: Recipe, note: Callable[[str], object]) -> Path:
@@ -382,11 +381,8 @@ def run_folder(first: Path, recipe: Recipe, note: Callable[[str], object]) -> Pa
     if not (first / "recipe.json").exists():
         return first
     kept = read_config(first / "recipe.json")
-    changed = [
-        name
-        for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict())
-        if name != "device"
-    ]
+    changed = api.differences(kept.to_dict(), adopt(recipe, kept).to_dict())
+    changed = [name for name in changed if name != "device"]
     if not changed:
         return first
     settings = json.dumps({**recipe.to_dict(), "device": ""}, sort_keys=True)

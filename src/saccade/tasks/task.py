@@ -323,9 +323,8 @@ class ExampleWork(Work):
         try:
             self.dev = task.numbers(dev)
         except WrongExample as error:
-            raise SaccadeError(
-                f"{recipe.data.dev or recipe.data.train}, {error}", code=error.code
-            ) from None
+            where = recipe.data.dev or recipe.data.train
+            raise SaccadeError(f"{where}, {error}", code=error.code) from None
         # held out of the training data, where such examples are skipped
         if not recipe.data.dev and not recipe.data.strict:
             self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
@@ -339,9 +338,8 @@ class ExampleWork(Work):
         wrong = [(example, reason) for example, reason in reasons if reason is not None]
         if wrong and recipe.data.strict:
             raise SaccadeError(wrong[0][1][1], code="wrong-example")
-        if wrong and len(numbers) - len(wrong) < (
-            1 if recipe.data.max_length != AUTO and least else least * len(numbers)
-        ):
+        needed = 1 if recipe.data.max_length != AUTO and least else least * len(numbers)
+        if wrong and len(numbers) - len(wrong) < needed:
             raise SaccadeError(
                 f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}",
                 code="examples-unusable",
