@@ -409,7 +409,11 @@ def tokenizers() -> Iterator[tuple[str, str, Change]]:
         yield f"tok-bpe-{key}", "pieces", inside(f"model.{key}", value)
     for n, kind in enumerate((3, None, "x", "bpe", "characters")):
         yield f"tok-kind-{n}", "words", edit("vocabularies.json", put("source.kind", kind))
-    yield "tok-ansi", "words", edit("vocabularies.json", renamed("\x1b]0;owned\x07\x1b[2J", "target"))
+    yield (
+        "tok-ansi",
+        "words",
+        edit("vocabularies.json", renamed("\x1b]0;owned\x07\x1b[2J", "target")),
+    )
     yield (
         "tok-ansi-label",
         "labels",
@@ -481,7 +485,11 @@ def labels() -> Iterator[tuple[str, str, Change]]:
         for kind in ("labels", "tags"):
             yield f"{kind}-{n}", kind, edit("vocabularies.json", put("labels", value))
     for n, several in enumerate((None, [], "x", 3)):
-        yield f"language-several-{n}", "language", edit("vocabularies.json", put("several", several))
+        yield (
+            f"language-several-{n}",
+            "language",
+            edit("vocabularies.json", put("several", several)),
+        )
 
 
 def pictured() -> Iterator[tuple[str, str, Change]]:
