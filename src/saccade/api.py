@@ -17,7 +17,7 @@ from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, w
 from .recipe import LIMITS
 from .settings import AUTO, fixed
 from .system import run_report
-from .system.build import build, load, prepared, usual_run
+from .system.build import build, load, prepared, usual_run, with_parameters_of
 from .system.model_folder import read_config, read_json
 from .system.system import System, check_options, model_files
 from .tasks.attention_sites import blind_sites
@@ -80,7 +80,7 @@ def fit(
     with join_ranks(recipes.device(given.device)) as ranks:
         heard = heard if ranks.leads else Watcher()
         claimed = ranks.lead(lambda: claim(path, given, resume).to_dict())
-        made = recipes.recipe(claimed)
+        made = given if claimed == given.to_dict() else recipes.recipe(claimed)
         heard.stage("reading the data and learning the vocabulary")
         system, work = ranks.agree(lambda: prepare(made))
         with ranks.led(held(path)):
@@ -108,7 +108,9 @@ def fit(
                 heard.note(note)
             higher = made.kind.measures[training.watch]
             folder = RunFolder(path, model_files(system))
-            finish = partial(run_report.finish, path, work=work, show=show, note=heard.note)
+            finish = partial(
+                run_report.finish, path, system.recipe, work=work, show=show, note=heard.note
+            )
             try:
                 with use_threads(fixed(training.threads)):
                     ended = Training(
@@ -118,7 +120,7 @@ def fit(
                 if ranks.leads:
                     finish(system=None)
                 raise
-            best = ranks.agree(lambda: load(path / "best", made.device))
+            best = ranks.agree(lambda: with_parameters_of(system, path / "best"))
             if ranks.leads:
                 for name in blind_sites(best.model, work):
                     heard.note(

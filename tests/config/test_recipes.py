@@ -533,3 +533,18 @@ def test_a_model_that_is_written_out_is_not_built_again_to_be_checked(
     assert len(built) == 1
     recipes.recipe(made.to_dict(), ["model.dim=48"])
     assert len(built) == 2, "another model is built"
+
+
+@pytest.mark.parametrize("name", ["translation", "tagging", "flickr8k-soft", "graphs-gat"])
+def test_the_defaults_of_a_recipe_are_those_of_a_recipe_that_sets_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipes.read_recipe(name)
+    whole = recipes.recipe({"task": made.task, "model": {"family": made.model["family"]}})
+    monkeypatch.setattr(recipes.building, "complete", None)  # builds a model
+    found = recipes.defaults_of(made)
+    assert {**found.to_dict(), "model": {}} == {**whole.to_dict(), "model": {}}
+    model = {key: value for key, value in whole.model.items() if key in made.model}
+    images = "image_encoder"
+    assert {**found.model, images: None} == {**model, images: None}
+    assert found.model.get(images, {}).items() <= whole.model.get(images, {}).items()

@@ -80,6 +80,14 @@ def recipe(
     return dataclasses.replace(made, model=json.loads(model))
 
 
+def defaults_of(made: Recipe) -> Recipe:
+    """The defaults of a complete recipe's task and family. No model is built: of the model, only settings that the recipe has are named."""
+    language = dataclasses.replace(Recipe().language, objective=made.language.objective)
+    plain = Recipe(task=made.task, language=language, model=building.defaults_of(made.model))
+    vocabulary = dataclasses.replace(plain.vocabulary, joint=wants_joint(plain))
+    return dataclasses.replace(plain, vocabulary=vocabulary)
+
+
 def wants_joint(recipe: Recipe) -> bool:
     """Whether the family, or its modification, has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe
     says otherwise."""

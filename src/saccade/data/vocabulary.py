@@ -168,6 +168,14 @@ class Vocabulary:
         # a fresh tokenizer has no added tokens, so that "<eos>" in a text is text and not the end of a sentence
         return cls(_bare_tokenizer(kind, split, lowercase, model), kind, split, lowercase)
 
+    @classmethod
+    def of_words(cls, words: Iterable[str]) -> Self:
+        """A vocabulary of these words in their order; nothing is trained."""
+        names = dict.fromkeys([*SPECIALS.values(), *words])
+        numbers = {name: n for n, name in enumerate(names)}
+        model = models.WordLevel(numbers, unk_token=SPECIALS["unk"])
+        return cls(_bare_tokenizer("words", "space", False, model), "words")
+
     def __len__(self) -> int:
         return len(self._tokens)
 

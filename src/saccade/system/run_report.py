@@ -53,8 +53,8 @@ class Run:
         )
 
 
-def read_run(path: Path) -> Run:
-    """A run folder; what is not a number in its log is left out."""
+def read_run(path: Path, recipe: Recipe | None = None) -> Run:
+    """A run folder, whose recipe may be known; what is not a number in its log is left out."""
     if not (path / "recipe.json").is_file():
         raise SaccadeError(
             f"{path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote",
@@ -69,9 +69,8 @@ def read_run(path: Path) -> Run:
     except (OSError, ValueError, RecursionError):
         about = None  # as older versions left a run
     kept = [row for row in rows if "update" in row]
-    return Run(
-        path, read_config(path / "recipe.json"), kept, about if isinstance(about, dict) else {}
-    )
+    recipe = recipe or read_config(path / "recipe.json")
+    return Run(path, recipe, kept, about if isinstance(about, dict) else {})
 
 
 def is_number(value: object) -> bool:
@@ -106,11 +105,16 @@ def draw_curves(path: Path, runs: Sequence[Run]) -> bytes:
 
 
 def finish(
-    path: Path, system: System | None, work: Work, show: Show, note: Callable[[str], object]
+    path: Path,
+    recipe: Recipe,
+    system: System | None,
+    work: Work,
+    show: Show,
+    note: Callable[[str], object],
 ) -> None:
     """Writes `curves.png` of a run that stops, and with its best system `report.html`; whatever fails is a note and breaks no run."""
     try:
-        run = read_run(path)
+        run = read_run(path, recipe)
         picture = draw_curves(path / "curves.png", [run])
         if system is not None:
             write_atomically(
@@ -259,13 +263,8 @@ def settings(runs: Sequence[Run]) -> list[list[str]]:
     """Of one run what differs from the defaults of its task and model; of several what differs between them."""
     each, head = [flat(run.recipe.to_dict()) for run in runs], [str(run.path) for run in runs]
     if len(runs) == 1:
-        recipe = runs[0].recipe
-        objective = {"language": {"objective": recipe.language.objective}}
-        objective = {} if recipe.language.objective == "causal" else objective
-        plain = recipes.recipe(
-            {"task": recipe.task, "model": {"family": recipe.model["family"]}, **objective}
-        )
-        each, head = [*each, flat(plain.to_dict())], ["value", "default"]
+        each = [*each, flat(recipes.defaults_of(runs[0].recipe).to_dict())]
+        head = ["value", "default"]
     keys = [
         key
         for key in dict.fromkeys(key for one in each for key in one)

@@ -62,7 +62,7 @@ class Nodes(LabelTask):
     ) -> Self:
         # vertices of meshes have no words
         if given is None and not any(one.words for one in train):
-            given = Vocabulary.train(["vertex"], "words")
+            given = Vocabulary.of_words(["vertex"])
         if recipe.vocabulary.kind != "words" and given is None:
             wrong = f"expected vocabulary.kind=words for nodes, got {recipe.vocabulary.kind}"
             raise SaccadeError(f"{wrong}; set vocabulary.kind=words", code="wrong-vocabulary")

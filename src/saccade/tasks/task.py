@@ -135,7 +135,7 @@ class Task:
     @classmethod
     def sketch(cls, recipe: Recipe, builder: Builder) -> nn.Module:
         """A model for a task that has learned nothing yet, from which the settings it uses are known."""
-        tiny = Vocabulary.train(["a"], "words").to_json()
+        tiny = Vocabulary.of_words(["a"]).to_json()
         return cls.restore(
             recipe, {"text": tiny, "joint": tiny, "labels": ["a", "b"], "several": False}
         ).build(builder)
