@@ -21,7 +21,24 @@ from PIL import WebPImagePlugin as WebP
 
 MAX_CHUNKS, MAX_SEGMENTS, MAX_SCANS = 200_000, 10_000, 100  # of PNG and WebP, of JPEG
 # the tags of TIFF that say how pixels are stored; all others are left out of what Pillow sees, 274 (orientation) too
-TIFF_TAGS = {*range(256, 260), 262, 266, 273, 277, 278, 279, 284, 317, 320, *range(322, 326), 338, 339, 347, 530, 532}  # fmt: skip
+TIFF_TAGS = {
+    *range(256, 260),
+    262,
+    266,
+    273,
+    277,
+    278,
+    279,
+    284,
+    317,
+    320,
+    *range(322, 326),
+    338,
+    339,
+    347,
+    530,
+    532,
+}
 # the tags that are one number
 TIFF_NUMBERS = {256, 257, 259, 262, 266, 277, 278, 284, 317, 322, 323}
 # the size of each type of value

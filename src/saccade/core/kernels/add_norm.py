@@ -310,9 +310,17 @@ def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, flo
     `dropout`: the seeds, which of them, the share."""
     (gain, shift, eps), (seed, site, drop), (carrier, numbers) = norm, dropout, x
     inputs = (
-        numbers.contiguous(), None if part is None else part.contiguous(), bias, seed, gain, shift,
-        site, drop, eps, dtype,
-    )  # fmt: skip
+        numbers.contiguous(),
+        None if part is None else part.contiguous(),
+        bias,
+        seed,
+        gain,
+        shift,
+        site,
+        drop,
+        eps,
+        dtype,
+    )
     if torch.compiler.is_compiling():
         total, output, *_ = run_forward(*inputs)
         return Stream(total, total), output
@@ -332,13 +340,31 @@ def trials(
         share, of_x = (0.0, torch.empty_like(x)) if given is None else (drop, x.to(apart))
         of_part = None if given is None else of_x if apart == kind and not drop else part.clone()
         forward = (
-            x, given, None if given is None else bias, seed, gain, shift, 0, share, eps,
+            x,
+            given,
+            None if given is None else bias,
+            seed,
+            gain,
+            shift,
+            0,
+            share,
+            eps,
             x.to(dtype),
-        )  # fmt: skip
+        )
         back = (
-            x.to(apart) if summed else None, x.to(dtype), x, row, row, seed, gain, of_x, of_part,
-            shift is not None, 0, share,
-        )  # fmt: skip
+            x.to(apart) if summed else None,
+            x.to(dtype),
+            x,
+            row,
+            row,
+            seed,
+            gain,
+            of_x,
+            of_part,
+            shift is not None,
+            0,
+            share,
+        )
         found += [partial(run_kernel, *forward), partial(run_kernel_back, *back)]
     return found
 

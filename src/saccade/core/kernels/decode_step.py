@@ -217,9 +217,18 @@ def read_own(
     }
     where = position if origins is None else origins
     launch(
-        own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale,
-        capacity, **sizes, num_warps=2,
-    )  # fmt: skip
+        own_step,
+        rows * heads * groups,
+        qkv.contiguous(),
+        cache,
+        where,
+        position,
+        output,
+        scale,
+        capacity,
+        **sizes,
+        num_warps=2,
+    )
     return output
 
 
@@ -246,9 +255,19 @@ def read_memory(
     }
     count = len(query) * heads * groups
     launch(
-        memory_step, count, query.contiguous(), keys, values, hidden, output, scale, columns,
-        *strides, **sizes, num_warps=2,
-    )  # fmt: skip
+        memory_step,
+        count,
+        query.contiguous(),
+        keys,
+        values,
+        hidden,
+        output,
+        scale,
+        columns,
+        *strides,
+        **sizes,
+        num_warps=2,
+    )
     return output
 
 
@@ -263,9 +282,16 @@ def multiply_row(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> 
     }
     how = {"BIASED": bias is not None, "RELU": relu, "num_warps": 4}
     launch(
-        matrix_step, triton.cdiv(outputs, sizes["BN"]), x, weight, x if bias is None else bias,
-        output, outputs, **sizes, **how,
-    )  # fmt: skip
+        matrix_step,
+        triton.cdiv(outputs, sizes["BN"]),
+        x,
+        weight,
+        x if bias is None else bias,
+        output,
+        outputs,
+        **sizes,
+        **how,
+    )
     return output
 
 
@@ -274,9 +300,18 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> 
     output = torch.empty_like(x)
     dim = x.shape[-1]
     launch(
-        norm_step, len(x), x.contiguous(), y.contiguous(), weight, bias, output, eps, D=dim,
-        BD=power(dim), num_warps=4,
-    )  # fmt: skip
+        norm_step,
+        len(x),
+        x.contiguous(),
+        y.contiguous(),
+        weight,
+        bias,
+        output,
+        eps,
+        D=dim,
+        BD=power(dim),
+        num_warps=4,
+    )
     return output
 
 
@@ -287,9 +322,18 @@ def best_tokens(logits: Tensor, never: Tensor, top: int) -> tuple[Tensor, Tensor
     size = power(vocab)
     warps = min(max(size // 1024, 1), 16)
     launch(
-        best_step, rows, logits.contiguous(), never, values, tokens, vocab, never=len(never),
-        TOP=top, BV=size, num_warps=warps,
-    )  # fmt: skip
+        best_step,
+        rows,
+        logits.contiguous(),
+        never,
+        values,
+        tokens,
+        vocab,
+        never=len(never),
+        TOP=top,
+        BV=size,
+        num_warps=warps,
+    )
     return values, tokens
 
 
@@ -300,6 +344,20 @@ def note_best(values: Tensor, tokens: Tensor, position: Tensor, chosen: Tensor, 
     state = done.view(torch.int8)
     constants = {"BR": power(rows), "num_warps": 4}
     launch(
-        note_step, 1, values, tokens, position, chosen, kept, last, limits, state, alive, eos, rows,
-        chosen.stride(0), kept.stride(0), **constants,
-    )  # fmt: skip
+        note_step,
+        1,
+        values,
+        tokens,
+        position,
+        chosen,
+        kept,
+        last,
+        limits,
+        state,
+        alive,
+        eos,
+        rows,
+        chosen.stride(0),
+        kept.stride(0),
+        **constants,
+    )

@@ -40,9 +40,14 @@ def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slope
         ends = torch.empty(*lse.shape, 2, device=q.device)
     tensors = (q, k, v, output, lse, table, band, ends, slopes, lengths, rows, bits, seed)
     launch(
-        forward, "forward", tensors, (q, k, v, output), describe(q, k, v, *extras[:8]), options,
+        forward,
+        "forward",
+        tensors,
+        (q, k, v, output),
+        describe(q, k, v, *extras[:8]),
+        options,
         extras,
-    )  # fmt: skip
+    )
     if vectors is not None:
         band = torch.exp2(band - lse.unsqueeze(-1))
         band[..., 0], band[..., -1] = ends[..., 0], ends[..., 1]
@@ -88,13 +93,33 @@ def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: T
     delta, given = torch.empty_like(lse), describe(q, k, v, grad, *extras[:8])
     pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
     tensors = (
-        q, k, v, output, lse, grad, delta, dq, table, pulls, band, slopes, lengths, rows, bits,
+        q,
+        k,
+        v,
+        output,
+        lse,
+        grad,
+        delta,
+        dq,
+        table,
+        pulls,
+        band,
+        slopes,
+        lengths,
+        rows,
+        bits,
         seed,
-    )  # fmt: skip
+    )
     launch(
-        backward_queries, "queries", tensors, (q, k, v, output, grad, dq), given, options, extras,
+        backward_queries,
+        "queries",
+        tensors,
+        (q, k, v, output, grad, dq),
+        given,
+        options,
+        extras,
         LEARNED=learned,
-    )  # fmt: skip
+    )
     others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
     launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), given, options, extras)
     return dq, dk, dv, band
