@@ -9,6 +9,7 @@ import dataclasses
 import json
 import statistics
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -257,49 +258,65 @@ def recipes() -> str:
         "Made by `python benchmarks/tables.py`.",
     ]
     whole = Recipe()
-    sections = {
-        "top": whole,
-        "data": whole.data,
-        "vocabulary": whole.vocabulary,
-        "language": whole.language,
-    }
-    for name, part in {**sections, "training": whole.training}.items():
-        lines += [
-            "",
-            f"## {name}",
-            "",
-            (type(part).__doc__ or "").split("\n")[0],
-            "",
-            *keys_of(part, "" if part is whole else name),
-        ]
-    lines += ["", "## model", "", MODEL]
+    names = ("data", "vocabulary", "language", "autoencoding", "training")
+    sections = {"top": whole, **{name: getattr(whole, name) for name in names}}
+    head = ["| key | default | what |", "|---|---|---|"]
+    for name, part in sections.items():
+        rows = keys_of(part, "" if part is whole else name)
+        title = (type(part).__doc__ or "").split("\n")[0]
+        lines += ["", f"## {name}", "", title, "", *head]
+        lines += [f"| `{key}` | {default} | {what} |" for key, default, what in rows]
+    return "\n".join([*lines, "", "## model", "", MODEL, "", *model_keys(), *model_sizes()]) + "\n"
+
+
+def model_keys() -> list[str]:
+    """The families with the defaults in which they differ from the others, and each key once."""
+    found: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for entry in models.table:
-        lines += [
-            "",
-            f"### {entry.name}",
-            "",
-            f"{entry.summary} {entry.paper}",
-            "",
-            *sizes_of(entry.make.config),
-            "",
-            *keys_of(entry.make.config()),
+        for key, default, what in keys_of(entry.make.config()):
+            found[key, what][entry.name] = default
+    usual = {row: Counter(given.values()).most_common(1)[0][0] for row, given in found.items()}
+    lines = ["| family | what | other defaults |", "|---|---|---|"]
+    for entry in models.table:
+        own = {
+            row[0]: given.get(entry.name, usual[row])
+            for row, given in found.items()
+            if given.get(entry.name, usual[row]) != usual[row]
+        }
+        differs = ", ".join(f"`{key}`: {default}" for key, default in own.items())
+        lines.append(f"| `{entry.name}` | {entry.summary} {entry.paper} | {differs} |")
+    lines += ["", "| key | default | what | families |", "|---|---|---|---|"]
+    for (key, what), given in sorted(found.items(), key=lambda one: (-len(one[1]), one[0])):
+        others = [name for name in models.table.names() if name not in given]
+        few = min(list(given), others, key=len)
+        named = ", ".join(f"`{name}`" for name in few)
+        who = "all" if not others else f"all but {named}" if few is others else named
+        lines.append(f"| `{key}` | {usual[key, what]} | {what} | {who} |")
+    return lines
+
+
+def model_sizes() -> list[str]:
+    """What each name of a size stands for; families of the same sizes together."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for entry in models.table:
+        sizes = entry.make.config.sizes
+        keys = list(sizes["base"])
+        rows = [
+            f"| `{name}` | {' | '.join(f'{one:g}' for one in numbers.values())} |"
+            for name, numbers in sizes.items()
         ]
-    return "\n".join(lines) + "\n"
-
-
-def sizes_of(kind: Any) -> list[str]:
-    """The names of a family's sizes, and the numbers that they stand for."""
-    keys = list(kind.sizes["base"])
-    rows = [
-        f"| `{name}` | {' | '.join(f'{value:g}' for value in numbers.values())} |"
-        for name, numbers in kind.sizes.items()
+        table = [f"| `size` | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|", *rows]
+        found["\n".join(table)].append(entry.name)
+    return [
+        line
+        for table, names in found.items()
+        for line in ("", f"Sizes of {', '.join(f'`{name}`' for name in names)}:", "", table)
     ]
-    return [f"| `size` | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|", *rows]
 
 
-def keys_of(part: Any, name: str = "") -> list[str]:
-    """A settings class as a table: key, default, meaning, range, and when it has an effect."""
-    values, lines = spell_all(part), ["| key | default | what |", "|---|---|---|"]
+def keys_of(part: Any, name: str = "") -> list[tuple[str, str, str]]:
+    """The keys of a settings class: their default, and their meaning, range, and when they have an effect."""
+    values, rows = spell_all(part), []
     for f in dataclasses.fields(part):
         what = f.metadata.get("what")
         if "table" in f.metadata:
@@ -309,10 +326,8 @@ def keys_of(part: Any, name: str = "") -> list[str]:
         if what is not None:
             only = conditions(f"{name}.{f.name}" if name else f.name, f.metadata)
             only = f"; for {only}" if only else ""
-            lines.append(
-                f"| `{f.name}` | {shown(values[f.name])} | {what}{allowed(f.metadata)}{only} |"
-            )
-    return lines
+            rows.append((f.name, shown(values[f.name]), f"{what}{allowed(f.metadata)}{only}"))
+    return rows
 
 
 MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` names values of several of them (a key

@@ -80,7 +80,7 @@ def test_errors_from_python_speak_python(run: Path, tmp_path: Path) -> None:
 def test_fit_prints_lines_where_somebody_looks_and_a_silent_watcher_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api, "audience", lambda: sys.stderr)
+    monkeypatch.setattr(api, "reader_stream", lambda: sys.stderr)
     api.fit(tiny_recipe(), tmp_path / "mine")
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "mine: reading the data and learning the vocabulary …"

@@ -516,3 +516,20 @@ def test_a_setting_of_nothing_is_empty_text() -> None:
     assert recipes.recipe(values, ["data.dev="]).data.dev == ""
     with pytest.raises(SaccadeError, match=r"training\.updates is ''"):
         recipes.recipe(values, ["training.updates="])
+
+
+def test_a_model_that_is_written_out_is_not_built_again_to_be_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[object] = []
+    complete = recipes.building.complete
+    monkeypatch.setattr(
+        recipes.building, "complete", lambda *given: built.append(given) or complete(*given)
+    )
+    made = recipes.recipe({"model": {"family": "luong", "dim": 24, "hidden": 40}})
+    assert len(built) == 1
+    assert recipes.recipe(made.to_dict()) == made
+    assert recipes.recipe(made.to_dict(), strict=False) == made
+    assert len(built) == 1
+    recipes.recipe(made.to_dict(), ["model.dim=48"])
+    assert len(built) == 2, "another model is built"

@@ -26,7 +26,7 @@ GROUPS = {
     "Look inside": "info show heads evaluate report",
     "Compare": "compare table bench reproduce",
     "Learn": "explain draw symmetry lecture",
-    "Data": "list check fetch",
+    "Data": "list config check fetch",
     "Serve": "serve",
 }
 

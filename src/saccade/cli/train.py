@@ -36,6 +36,9 @@ def train(
     resume: Annotated[
         bool, flag("--resume", "Continue a run from its last checkpoint, by its own recipe.")
     ] = False,
+    dry_run: Annotated[
+        bool, flag("--dry-run", "Say what the run would do; train and write nothing.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Train a model from a recipe into a run folder.
@@ -60,6 +63,8 @@ def train(
         from .progress import RunBoard
 
     made, folder = find_run(recipe, settings or [], out_folder, resume)
+    if dry_run:
+        return print_plan(made, folder, json_)
     if recipes.device(made.device).type == "cpu" and made.training.precision == "bf16":
         note(
             "note: bf16 on a CPU. If the process dies with 'Illegal instruction', set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16."
@@ -83,6 +88,41 @@ def train(
         {"out": str(folder), **facts},
         f"{folder}: {ended.update:,} updates, {best}\n{usage(made, folder)}",
     )
+
+
+def print_plan(made: "Recipe", folder: Path, json_: bool) -> None:
+    """What a run would do: its data, sizes, settings and cost, measured on one batch."""
+    from .. import api
+    from ..config.recipes import recipes_before
+    from ..experiments.forecast import cost_of
+    from ..system.build import usual_run
+    from ..training.checkpoints import Progress
+    from ..training.distributed import Ranks
+    from ..training.loop import Watcher
+    from ..training.run_plan import plan, use_threads
+
+    for before in recipes_before(made):
+        if not usual_run(before).is_dir():
+            raise SaccadeError(
+                f"it starts from the model of {before.stem}, which is not trained; dry-run that recipe first",
+                code="start-missing",
+            )
+    system, work = api.prepared(made)
+    settings = plan(system.recipe.training, system.model, work, Ranks(), Progress, Watcher())
+    with use_threads(int(settings.threads)):
+        cost = cost_of(system, work, int(settings.updates))
+    facts = {
+        "out": str(folder),
+        "family": system.name,
+        "parameters": cost.parameters,
+        "updates": settings.updates,
+        "batches_per_epoch": len(work.epoch(0)),
+        "evaluate_every": settings.evaluate_every,
+        "seconds": cost.seconds_per_update * cost.updates,
+        "notes": list(system.notes),
+    }
+    lines = [*system.notes, f"{system.name}: {cost}", f"{folder}: nothing was trained or written"]
+    report(json_, facts, "\n".join(lines))
 
 
 def find_run(

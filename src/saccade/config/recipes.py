@@ -25,6 +25,8 @@ from .upgrade import VERSION, respelled, upgrade_config, without_removed
 __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe"]
 
 LARGEST = 250_000  # bytes; a larger file is not a recipe
+# models whose settings are all written out: what `complete_model` returned, with its task and objective
+COMPLETE: set[tuple[str, str, str]] = set()
 MERGE = "tag:yaml.org,2002:merge"
 # all that PyYAML raises
 NOT_READ = (
@@ -68,9 +70,11 @@ def recipe(
         raise SaccadeError(
             f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}"
         )
-    model = complete_model(
-        json.dumps(made.model), made.task, json.dumps(dataclasses.asdict(made.language)), strict
-    )
+    facts = made.task, json.dumps(dataclasses.asdict(made.language))
+    model = json.dumps(made.model)
+    if (model, *facts) not in COMPLETE:
+        model = complete_model(model, *facts, strict)
+        COMPLETE.add((model, *facts))
     return dataclasses.replace(made, model=json.loads(model))
 
 

@@ -13,10 +13,12 @@ from ..models.builder import Builder
 from ..models.protocols import CausalLM, Encoder, Seq2Seq
 from ..settings import fixed
 from ..system.build import prepared
+from ..system.system import System
 from ..training.cost import Cost, measure, median_batch
 from ..training.distributed import Ranks
 from ..training.flops import counter
 from ..training.run_plan import use_threads
+from ..training.work import Work
 from .study import SWEEP, Job
 
 ROWS, TOKENS, VOCABULARY = 2, 32, 500  # of the batch on which operations are counted
@@ -74,15 +76,19 @@ def measured(job: Job, threads: int) -> Cost:
         {**job.recipe, "training": {**job.recipe["training"], "threads": threads}}
     )
     with use_threads(threads):
-        system, work = prepared(made)
-        batch = median_batch(work, work.epoch(0), Ranks())
-        kind = made.training.autocast
+        return cost_of(*prepared(made), fixed(made.training.updates))
 
-        def loss() -> torch.Tensor:
-            with torch.autocast(system.device.type, kind, enabled=kind is not None):
-                return work.loss(system.model.train(), batch) / max(batch.tokens, 1)
 
-        return measure(system.model, loss, fixed(made.training.updates), 1, Ranks())
+def cost_of(system: System, work: Work, updates: int) -> Cost:
+    """The cost of so many updates, by a batch of median size."""
+    kind = system.recipe.training.autocast
+    batch = median_batch(work, work.epoch(0), Ranks())
+
+    def loss() -> torch.Tensor:
+        with torch.autocast(system.device.type, kind, enabled=kind is not None):
+            return work.loss(system.model.train(), batch) / max(batch.tokens, 1)
+
+    return measure(system.model, loss, updates, system.recipe.training.accumulate, Ranks())
 
 
 def count(job: Job) -> float:
