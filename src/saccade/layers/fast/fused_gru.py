@@ -167,15 +167,5 @@ def differentiate(
     of_joint = multiply(lows[:-1].flatten(0, 1).t(), flat, torch.empty_like(joint))
     of_w_c = multiply(flat_x.t(), seen.flatten(0, 1), torch.empty_like(w_c))
     of_bias = flat.sum(0, dtype=bias.dtype)
-    return (
-        of_x.to(x.dtype),
-        slope + direct,
-        of_key,
-        of_value,
-        None,
-        of_v,
-        of_joint,
-        of_bias,
-        of_w_c,
-        None,
-    )
+    learned = (of_key, of_value, None, of_v, of_joint, of_bias, of_w_c, None)
+    return of_x.to(x.dtype), slope + direct, *learned
