@@ -142,10 +142,7 @@ def takes(*names: str, of: Options = OPTIONS) -> Callable[[Made], Made]:
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         added = [
             inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=of[name][1],
-                annotation=of[name][0],
+                name, inspect.Parameter.KEYWORD_ONLY, default=of[name][1], annotation=of[name][0]
             )
             for name in names
         ]

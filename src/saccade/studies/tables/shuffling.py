@@ -67,10 +67,7 @@ class Shuffle(Claim):
         for seed in range(seeds):
             first = Job(row, "train", seed, train, self.translator(self.model(row)), self.out)
             asked = {"texts": TEXTS[self.scale]}
-            found += [
-                first,
-                Job(row, "shuffle", seed, compare_shuffled, asked, self.out, (first,)),
-            ]
+            found += [first, Job(row, "shuffle", seed, compare_shuffled, asked, self.out, (first,))]
         return found
 
 
