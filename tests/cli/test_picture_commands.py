@@ -188,7 +188,7 @@ def test_a_data_set_of_own_pictures_from_folders_to_answers(tmp_path: Path) -> N
     )
     assert trained.code == 0, trained.err
     assert "labels: 2" in trained.err
-    assert "training.tokens=" in trained.err
+    assert "training.batch_size=" in trained.err
     assert trained.out.endswith(f"Use it: saccade classify {tmp_path / 'run'} picture.png\n")
     found = run_cli("classify", tmp_path / "run", tmp_path / "own" / "warm")
     assert {line.split("\t")[0] for line in found.out.splitlines()} == {"warm"}

@@ -155,7 +155,7 @@ ROWS: list[tuple[str, str]] = [
     ("compare words.yaml --vary data.train=text.txt,two.txt --ensemble", "have a different data.train, so that an ensemble would mix"),
     ("compare sub/ensemble.yaml words.yaml --ensemble", "a recipe is called 'ensemble', as the row of the ensemble; rename its file"),
     # recipes of the tasks
-    ("train labels.yaml task=clasification", "no task named 'clasification'; did you mean 'classification'?"),
+    ("train labels.yaml task=clasification", "task is 'clasification'; did you mean 'classification'?"),
     ("train labels.yaml training.watch=bleu", "training.watch is 'bleu'"),
     ('train labels.yaml model={"family":"bahdanau"} --out new', "model.family is 'bahdanau', which is not an encoder; choose one of: "),
     ("train labels.yaml model.pool=mena", "no pool named 'mena'; did you mean 'mean'?"),

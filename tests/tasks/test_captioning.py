@@ -40,7 +40,7 @@ def recipe(where: Path | str = "shapes:train", **changed: Any) -> dict[str, Any]
     data = {"train": str(where), "dev": str(where), "test": str(where)}
     if where == "shapes:train":
         data = {"train": "shapes:train", "dev": "shapes:dev", "test": "shapes:test"}
-        data["shapes"] = {"train": 24, "dev": 6, "test": 8, "size": 32}  # type: ignore[assignment]
+        data["options"] = {"train": 24, "dev": 6, "test": 8, "size": 32}  # type: ignore[assignment]
     training = {
         "updates": 6,
         "tokens": 100,

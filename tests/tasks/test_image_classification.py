@@ -203,7 +203,7 @@ def test_what_is_left_open_is_chosen_by_the_number_of_pictures(pictures: list[Pi
         notes[0]
         == "chosen for 1,000 examples on a CPU: model.size=small (dim 24), training.batch_size=50"
     )
-    assert fit_to_data(open_recipe, pictures)[0].training.tokens == 8
+    assert fit_to_data(open_recipe, pictures)[0].training.batch_size == 8
     assert fit_to_data(recipe(), pictures) == (recipe(), ())
 
 
