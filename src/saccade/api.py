@@ -144,7 +144,8 @@ def train_first(recipe: Recipe, path: Path, resume: bool, watcher: Watcher) -> N
     for run, file in ((usual_run(file), file) for file in files):
         if run.resolve() == path.resolve():
             raise SaccadeError(
-                f"{path} is the run of {file.stem}, which this run starts from; choose another out=…"
+                f"{path} is the run of {file.stem}, which this run starts from; choose another out=…",
+                code="run-folder-taken",
             )
     for run, file in ((usual_run(file), file) for file in files):
         begun, at = os.path.exists(run / "recipe.json"), RunFolder(run, {}).progress()
@@ -182,15 +183,19 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
     as it was chosen for that run."""
     kept = path / "recipe.json"
     if os.path.exists(path) and not path.is_dir():
-        raise SaccadeError(f"{path} is a file; give a folder for the run with out=…")
+        raise SaccadeError(
+            f"{path} is a file; give a folder for the run with out=…", code="not-a-folder"
+        )
     if os.path.exists(kept):
         if not resume:
             raise SaccadeError(
-                f"{path} already contains a run; use resume=True to continue it, or choose another out=…"
+                f"{path} already contains a run; use resume=True to continue it, or choose another out=…",
+                code="run-folder-taken",
             )
         if read_json(kept).get("saccade") == 1:
             raise SaccadeError(
-                f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another out=…"
+                f"{path} was started by saccade 0.1.0, which can finish it; start a new run with another out=…",
+                code="other-format",
             )
         begun = read_config(kept)
         recipe = adopt(recipe, begun)
@@ -199,13 +204,15 @@ def claim(path: Path, recipe: Recipe, resume: bool) -> Recipe:
         if wrong:
             may = ", ".join(MAY_CHANGE)
             raise SaccadeError(
-                f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)"
+                f"{path} was started with a different {wrong[0]}; resume with the same recipe (only {may} may change)",
+                code="recipe-differs",
             )
     elif os.path.isdir(path) and not all(
         one.name == LOCK or is_temporary(one) for one in path.iterdir()
     ):
         raise SaccadeError(
-            f"{path} contains other files and no run; choose an empty or new folder with out=…"
+            f"{path} contains other files and no run; choose an empty or new folder with out=…",
+            code="foreign-files",
         )
     return recipe
 
@@ -231,7 +238,8 @@ def ensemble(systems: Sequence[System]) -> System:
         if vocabularies(other) != vocabularies(first):
             what = f"model {number} ({other.name}) has a different vocabulary than the first ({first.name})"
             raise SaccadeError(
-                f"{what}; train them on the same data with the same vocabulary.* settings"
+                f"{what}; train them on the same data with the same vocabulary.* settings",
+                code="vocabulary-differs",
             )
     return System(first.recipe, model, first.task)
 
@@ -252,15 +260,20 @@ def vocabularies(system: System) -> dict[str, Any]:
 def average(folders: Sequence[str | Path], out: str | Path) -> System:
     """The mean of several models' parameters, written to a new model folder."""
     if not folders:
-        raise SaccadeError("the mean of no models; give at least one model folder")
+        raise SaccadeError(
+            "the mean of no models; give at least one model folder", code="no-models"
+        )
     if os.path.exists(out) and not os.path.exists(Path(out) / MANIFEST):
-        raise SaccadeError(f"{out} already exists; choose a new folder with out=…")
+        raise SaccadeError(
+            f"{out} already exists; choose a new folder with out=…", code="folder-exists"
+        )
     systems = [load(folder, "cpu") for folder in folders]
     first = systems[0]
     for folder, other in zip(folders[1:], systems[1:], strict=True):
         if other.recipe.model != first.recipe.model or vocabularies(other) != vocabularies(first):
             raise SaccadeError(
-                f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary"
+                f"{folder} is a different model than {folders[0]}; average models of one shape and vocabulary",
+                code="models-differ",
             )
     set_parameters(
         first.model,

@@ -49,7 +49,7 @@ def report_disk(
             advice = "free some disk space, or choose another path"
         elif error.errno == errno.EIO:
             advice = "check the disk, or choose another path"
-        raise SaccadeError(f"cannot write {target}: {why}; {advice}") from None
+        raise SaccadeError(f"cannot write {target}: {why}; {advice}", code="cannot-write") from None
 
 
 @contextmanager
@@ -138,7 +138,9 @@ def write_once(target: Path, writers: Mapping[str, Writer], size: int = 0) -> No
         write_folder(target, writers, size)
         return
     if broken(target) or {path.name for path in target.iterdir()} - {MARK} != {*writers, MANIFEST}:
-        raise SaccadeError(f"{target} already exists; choose a new folder with out=…")
+        raise SaccadeError(
+            f"{target} already exists; choose a new folder with out=…", code="folder-exists"
+        )
     make_room(target)
     new = beside(target)[0]
     with report_disk(new, lambda: clear(new), lambda: max(size, weight(new))):
@@ -151,7 +153,8 @@ def write_once(target: Path, writers: Mapping[str, Writer], size: int = 0) -> No
             (target / MARK).unlink(missing_ok=True)
     if not equal:
         raise SaccadeError(
-            f"{target} already exists, with other content; choose a new folder with out=…"
+            f"{target} already exists, with other content; choose a new folder with out=…",
+            code="folder-exists",
         )
 
 
@@ -168,7 +171,8 @@ def replaced(target: Path, size: int = 0) -> Iterator[Path]:
     settle(target)
     if os.path.exists(target) and not target.is_dir():
         raise SaccadeError(
-            f"cannot write {target}: it is a file, not a folder; choose another path"
+            f"cannot write {target}: it is a file, not a folder; choose another path",
+            code="not-a-folder",
         )
     make_room(target)
     new, old = beside(target)
@@ -248,7 +252,8 @@ def make_room(target: Path) -> None:
             path.is_symlink() or not path.is_dir() or any(path.iterdir())
         ):
             raise SaccadeError(
-                f"cannot write {target}: {path} is in the way, and saccade did not leave it there; move it, or choose another path"
+                f"cannot write {target}: {path} is in the way, and saccade did not leave it there; move it, or choose another path",
+                code="foreign-files",
             )
 
 
@@ -371,17 +376,20 @@ def verified(folder: Path, what: str, needs: Collection[str] = ()) -> Path:
     """The folder, once it has been settled and all its files agree with the manifest."""
     settle(folder)
     if not os.path.exists(folder):
-        raise SaccadeError(f"no {what} at {folder}; {HINT}")
+        raise SaccadeError(f"no {what} at {folder}; {HINT}", code="no-folder")
     if not folder.is_dir():
-        raise SaccadeError(f"{folder} is a file, not a {what}; {HINT}")
+        raise SaccadeError(f"{folder} is a file, not a {what}; {HINT}", code="not-a-folder")
 
     def check() -> None:
         if wrong := broken(folder):
             raise SaccadeError(
-                f"{folder} is not an intact {what}: {wrong}; copy it again or use another"
+                f"{folder} is not an intact {what}: {wrong}; copy it again or use another",
+                code="folder-damaged",
             )
 
     read_again(folder, check)
     if missing := sorted(set(needs) - set(listed(folder))):
-        raise SaccadeError(f"{folder} is not a {what}: it has no {missing[0]}; {HINT}")
+        raise SaccadeError(
+            f"{folder} is not a {what}: it has no {missing[0]}; {HINT}", code="folder-incomplete"
+        )
     return folder

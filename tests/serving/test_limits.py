@@ -27,53 +27,53 @@ JSON = {"content-type": "application/json"}
 TRANSLATE = "/v1/translate"
 HUGE = "9" * 5000
 # route, body, status, a part of the sentence
-WRONG: list[tuple[str, Any, int, str]] = [
-    (TRANSLATE, b"", 400, "not JSON"),
-    (TRANSLATE, b"{", 400, "not JSON"),
-    (TRANSLATE, b"\xff\xfe", 400, "not JSON"),
-    (TRANSLATE, b"[" * 9_000, 400, "not JSON"),
-    (TRANSLATE, b'{"text": ' * 4_000, 400, "not JSON"),
-    (TRANSLATE, b"[" * 100_000, 400, "expected at most 10,000 values in the body"),
-    (TRANSLATE, b"[" + b'"",' * 20_000, 400, "expected at most 10,000 values in the body"),
-    (TRANSLATE, b'{"text": "a", "length_penalty": NaN}', 400, "not JSON"),
-    (TRANSLATE, b'{"text": "a", "length_penalty": 1e999}', 400, "expected -10 to 10 as 'length_penalty', got a huge number"),
-    (TRANSLATE, f'{{"text": "a", "beam": {HUGE}}}'.encode(), 400, "not JSON"),
-    (TRANSLATE, f'{{"text": "a", "beam": {"9" * 4000}}}'.encode(), 400, "got a huge number"),
-    (TRANSLATE, b'{"text": "\\ud800"}', 400, "half of a surrogate pair"),
-    (TRANSLATE, b'{"\\ud800": 1}', 400, "unknown field"),
-    (TRANSLATE, [], 400, "expected an object, got a list"),
-    (TRANSLATE, {}, 400, "the field 'text' is missing; give a text, or a list of texts"),
-    (TRANSLATE, {"text": 3}, 400, "expected a text or a list as 'text', got 3"),
-    (TRANSLATE, {"text": []}, 400, "expected 1 to 64 items in 'text', got 0"),
-    (TRANSLATE, {"text": ["a", None]}, 400, "expected a text as 'text[1]', got null"),
-    (TRANSLATE, {"text": "a" * 5001}, 400, "expected at most 5,000 characters as 'text', got 5,001"),
-    (TRANSLATE, {"text": "a", "bean": 2}, 400, "unknown field 'bean'; did you mean 'beam'?"),
-    (TRANSLATE, {"text": "a", "beam": 17}, 400, "expected 1 to 16 as 'beam', got 17"),
-    (TRANSLATE, {"text": "a", "beam": True}, 400, "expected a whole number as 'beam', got true"),
-    (TRANSLATE, {"text": "a", "beam": 1.5}, 400, "expected a whole number as 'beam', got 1.5"),
-    (TRANSLATE, {"text": "a", "max_length": 1025}, 400, "expected 1 to 1,024 as 'max_length'"),
-    (TRANSLATE, {"text": "a", "beam": 2, "temperature": 1}, 422, "a beam and sampling were both asked for"),
-    (TRANSLATE, {"text": "a", "seed": 1}, 422, "a seed is for sampling"),
-    (TRANSLATE, {"text": "a", "model": "a" * 201}, 400, "expected at most 200 characters as 'model', got 201"),
-    (TRANSLATE, {"text": "a", "model": "words"}, 404, "no model named 'words' here can translate; there are: en-fr"),
-    (TRANSLATE, {"text": ["a", "b"], "look": {}}, 422, "'look' is for one text"),
-    (TRANSLATE, {"text": "a", "look": {"layer": "nothing"}}, 422, "no attention named 'nothing'"),
-    (TRANSLATE, {"text": "a", "look": {"heads": [99]}}, 422, "has 2 heads"),
-    (TRANSLATE, {"text": "a", "look": {"rows": [5, 2]}}, 422, "rows 5 to 2 and columns"),
-    (TRANSLATE, {"text": "a", "look": 3}, 400, "expected an object or null as 'look', got 3"),
-    ("/v1/tag", {"text": "a"}, 404, "no model here can tag"),
-    ("/v1/generate", {"prompt": "a", "limit": 0}, 400, "expected 1 to 1,024 as 'limit', got 0"),
-    ("/v1/generate", {"prompt": "a", "stream": True, "look": {}}, 422, "'look' is not answered in a stream"),
-    ("/v1/classify", {}, 422, "expected one of 'text' and 'image'"),
-    ("/v1/classify", {"image": "aGVsbG8="}, 422, "reads no images"),
-    ("/v1/caption", {"image": "/etc/passwd"}, 422, "not base64"),
-    ("/v1/caption", {"image": "L2V0Yy9wYXNzd2Q="}, 422, "expected an image file (PNG, JPEG"),
-    ("/v1/caption", {"image": "http://127.0.0.1/a.png"}, 422, "not base64"),
-    ("/v1/caption", {"image": base64.b64encode(b"P6 9999 9999 255\n").decode()}, 422, "expected at most 16,000,000 pixels"),
-    ("/v1/completions", {"model": "words", "n": 2}, 400, "expected 1 to 1 as 'n', got 2"),
-    ("/v1/completions", {"model": "en-fr"}, 404, "no model named 'en-fr' here can generate"),
-    ("/translate", {"q": "a", "source": "en", "target": "de"}, 422, "there are: en-fr"),
-    ("/translate", {"q": "a", "source": "en", "target": "fr", "format": "html"}, 422, "expected the format text"),
+WRONG: list[tuple[str, Any, int, str, str]] = [
+    (TRANSLATE, b"", 400, "not-json", "not JSON"),
+    (TRANSLATE, b"{", 400, "not-json", "not JSON"),
+    (TRANSLATE, b"\xff\xfe", 400, "not-json", "not JSON"),
+    (TRANSLATE, b"[" * 9_000, 400, "not-json", "not JSON"),
+    (TRANSLATE, b'{"text": ' * 4_000, 400, "not-json", "not JSON"),
+    (TRANSLATE, b"[" * 100_000, 400, "too-many-values", "expected at most 10,000 values in the body"),
+    (TRANSLATE, b"[" + b'"",' * 20_000, 400, "too-many-values", "expected at most 10,000 values in the body"),
+    (TRANSLATE, b'{"text": "a", "length_penalty": NaN}', 400, "not-json", "not JSON"),
+    (TRANSLATE, b'{"text": "a", "length_penalty": 1e999}', 400, "out-of-range", "expected -10 to 10 as 'length_penalty', got a huge number"),
+    (TRANSLATE, f'{{"text": "a", "beam": {HUGE}}}'.encode(), 400, "not-json", "not JSON"),
+    (TRANSLATE, f'{{"text": "a", "beam": {"9" * 4000}}}'.encode(), 400, "out-of-range", "got a huge number"),
+    (TRANSLATE, b'{"text": "\\ud800"}', 400, "damaged-text", "half of a surrogate pair"),
+    (TRANSLATE, b'{"\\ud800": 1}', 400, "unknown-field", "unknown field"),
+    (TRANSLATE, [], 400, "wrong-type", "expected an object, got a list"),
+    (TRANSLATE, {}, 400, "field-missing", "the field 'text' is missing; give a text, or a list of texts"),
+    (TRANSLATE, {"text": 3}, 400, "wrong-type", "expected a text or a list as 'text', got 3"),
+    (TRANSLATE, {"text": []}, 400, "number-of-items", "expected 1 to 64 items in 'text', got 0"),
+    (TRANSLATE, {"text": ["a", None]}, 400, "wrong-type", "expected a text as 'text[1]', got null"),
+    (TRANSLATE, {"text": "a" * 5001}, 400, "text-too-long", "expected at most 5,000 characters as 'text', got 5,001"),
+    (TRANSLATE, {"text": "a", "bean": 2}, 400, "unknown-field", "unknown field 'bean'; did you mean 'beam'?"),
+    (TRANSLATE, {"text": "a", "beam": 17}, 400, "out-of-range", "expected 1 to 16 as 'beam', got 17"),
+    (TRANSLATE, {"text": "a", "beam": True}, 400, "wrong-type", "expected a whole number as 'beam', got true"),
+    (TRANSLATE, {"text": "a", "beam": 1.5}, 400, "wrong-type", "expected a whole number as 'beam', got 1.5"),
+    (TRANSLATE, {"text": "a", "max_length": 1025}, 400, "out-of-range", "expected 1 to 1,024 as 'max_length'"),
+    (TRANSLATE, {"text": "a", "beam": 2, "temperature": 1}, 422, "beam-and-sampling", "a beam and sampling were both asked for"),
+    (TRANSLATE, {"text": "a", "seed": 1}, 422, "seed-alone", "a seed is for sampling"),
+    (TRANSLATE, {"text": "a", "model": "a" * 201}, 400, "text-too-long", "expected at most 200 characters as 'model', got 201"),
+    (TRANSLATE, {"text": "a", "model": "words"}, 404, "unknown-model", "no model named 'words' here can translate; there are: en-fr"),
+    (TRANSLATE, {"text": ["a", "b"], "look": {}}, 422, "wrong-look", "'look' is for one text"),
+    (TRANSLATE, {"text": "a", "look": {"layer": "nothing"}}, 422, "unknown-attention", "no attention named 'nothing'"),
+    (TRANSLATE, {"text": "a", "look": {"heads": [99]}}, 422, "out-of-range", "has 2 heads"),
+    (TRANSLATE, {"text": "a", "look": {"rows": [5, 2]}}, 422, "out-of-range", "rows 5 to 2 and columns"),
+    (TRANSLATE, {"text": "a", "look": 3}, 400, "wrong-type", "expected an object or null as 'look', got 3"),
+    ("/v1/tag", {"text": "a"}, 404, "unknown-model", "no model here can tag"),
+    ("/v1/generate", {"prompt": "a", "limit": 0}, 400, "out-of-range", "expected 1 to 1,024 as 'limit', got 0"),
+    ("/v1/generate", {"prompt": "a", "stream": True, "look": {}}, 422, "wrong-look", "'look' is not answered in a stream"),
+    ("/v1/classify", {}, 422, "wrong-input", "expected one of 'text' and 'image'"),
+    ("/v1/classify", {"image": "aGVsbG8="}, 422, "wrong-input", "reads no images"),
+    ("/v1/caption", {"image": "/etc/passwd"}, 422, "not-base64", "not base64"),
+    ("/v1/caption", {"image": "L2V0Yy9wYXNzd2Q="}, 422, "unknown-format", "expected an image file (PNG, JPEG"),
+    ("/v1/caption", {"image": "http://127.0.0.1/a.png"}, 422, "not-base64", "not base64"),
+    ("/v1/caption", {"image": base64.b64encode(b"P6 9999 9999 255\n").decode()}, 422, "too-large", "expected at most 16,000,000 pixels"),
+    ("/v1/completions", {"model": "words", "n": 2}, 400, "out-of-range", "expected 1 to 1 as 'n', got 2"),
+    ("/v1/completions", {"model": "en-fr"}, 404, "unknown-model", "no model named 'en-fr' here can generate"),
+    ("/translate", {"q": "a", "source": "en", "target": "de"}, 422, "unknown-language", "there are: en-fr"),
+    ("/translate", {"q": "a", "source": "en", "target": "fr", "format": "html"}, 422, "format-not-supported", "expected the format text"),
 ]  # fmt: skip
 SERVED = ["en-fr", "words", "labels", "captions"]
 
@@ -88,13 +88,16 @@ def test_mistakes_are_answered_with_one_sentence(ask: Any) -> None:
             for (path, *_), body in zip(WRONG, sent, strict=True)
         ]
 
-    for (_, body, status, sentence), got in zip(WRONG, ask(SERVED, work), strict=True):
-        assert (got.status_code, list(got.json())) == (status, ["error"]), (
-            str(body)[:80],
-            got.text,
-        )
-        said = got.json()["error"]
-        said = said if isinstance(said, str) else said["message"]
+    for (path, body, status, code, sentence), got in zip(WRONG, ask(SERVED, work), strict=True):
+        answer = got.json()
+        said = answer["error"]
+        if path == "/v1/completions":
+            expected: dict[str, Any] = {"type": "invalid_request_error", "param": None}
+            expected = {"error": {"message": said["message"], **expected, "code": code}}
+            said = said["message"]
+        else:
+            expected = {"error": said} | ({} if path == "/translate" else {"code": code})
+        assert (got.status_code, answer) == (status, expected), (str(body)[:80], got.text)
         assert sentence in said, (str(body)[:80], got.text)
         assert "\n" not in said
 
@@ -410,7 +413,7 @@ def test_one_bad_text_does_not_spoil_the_batch(ask: Any) -> None:
         service.worker.advance = held
         got = await asyncio.gather(*waiting)
         assert [one.status_code for one in got] == [200, 422, 200]
-        assert got[1].json() == {"error": "a text cannot be read; send another"}
+        assert got[1].json() == {"error": "a text cannot be read; send another", "code": "invalid"}
 
     ask(["labels"], work)
 
@@ -425,7 +428,7 @@ def test_a_defect_is_logged_and_answered_without_its_traceback(
     got = ask(["labels"], work)
     assert (got.status_code, got.json()) == (
         500,
-        {"error": "the service failed here; its log says why"},
+        {"error": "the service failed here; its log says why", "code": "service-failed"},
     )
     assert "ZeroDivisionError" in caplog.text
 
@@ -468,7 +471,9 @@ def test_no_body_makes_the_service_fail(ask: Any, count: int) -> None:
         for path, body, kind in cases:
             got = await client.post(path, content=body, headers={"content-type": kind})
             assert got.status_code < 500, (path, body, kind, got.text)
-            assert got.status_code == 200 or list(got.json()) == ["error"]
+            assert got.status_code == 200 or "error" in got.json()
+            own = path not in ("/v1/completions", "/translate", "/detect")
+            assert got.status_code == 200 or ("code" in got.json()) == own
 
     ask(["en-fr", "words", "labels", "captions", "questions", "tags"], work)
 

@@ -180,7 +180,7 @@ def check_hostile(where: str) -> None:
     ):
         status, got = send(where, sent.encode(), b"nonsense" * 1000)
         assert 400 <= status < 500, sent[:200]
-        assert list(json.loads(got)) == ["error"], sent[:200]
+        assert list(json.loads(got)) == ["error", "code"], sent[:200]
 
 
 def test_real_clients_and_the_lines_of_the_docs(models: Path, tmp_path: Path) -> None:
@@ -435,7 +435,8 @@ sys.exit(run(sys.argv[1:]))
         with connect(where) as surplus:
             status, head, body = receive(surplus)
         assert (status, b"retry-after: 1\r\n" in head) == (503, True)
-        assert json.loads(body) == {"error": "too many connections are open; try again in a second"}
+        sentence = "too many connections are open; try again in a second"
+        assert json.loads(body) == {"error": sentence, "code": "busy"}
         for one in idle:
             assert one.recv(10) == b""  # closed
             one.close()

@@ -32,12 +32,15 @@ def present(
     if name is not None and name not in sites:
         hint, names = did_you_mean(name, sites), ", ".join(sites)
         raise SaccadeError(
-            f"no attention named '{name}'{hint if 'there are' in hint else f'{hint} (of {names})'}"
+            f"no attention named '{name}'{hint if 'there are' in hint else f'{hint} (of {names})'}",
+            code="unknown-attention",
         )
     site = best_site(document.sites) if name is None else sites[name]
     weights = np.asarray(site.weights)
     if head is not None and not 0 <= head < len(weights):
-        raise SaccadeError(f"no head {head} in {site.name}; it has 0 to {len(weights) - 1}")
+        raise SaccadeError(
+            f"no head {head} in {site.name}; it has 0 to {len(weights) - 1}", code="unknown-head"
+        )
     source, target = (
         shorten(" ".join(words), 10_000) for words in (document.source, document.target)
     )

@@ -50,7 +50,9 @@ def check(
     from ..data import findings as check
 
     if write_to is None and (unique or max_length is not None):
-        raise SaccadeError("--unique and --max-length are for a clean copy; add --write FILE")
+        raise SaccadeError(
+            "--unique and --max-length are for a clean copy; add --write FILE", code="needs-write"
+        )
     first = check.check(data, kind, documents)
     if write_to is not None:
         cleaning.check_names(first.kind, write_to)

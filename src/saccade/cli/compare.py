@@ -129,8 +129,13 @@ def named_recipes(words: list[str], varied: list[str]) -> "dict[str, Recipe]":
 
     names = [word for word in words if "=" not in word]
     if not names:
-        raise SaccadeError("no recipe was named; write saccade compare RECIPE RECIPE …")
+        raise SaccadeError(
+            "no recipe was named; write saccade compare RECIPE RECIPE …", code="no-recipe"
+        )
     recipes = {Path(name).stem: name for name in names}
     if len(recipes) < len(names):
-        raise SaccadeError("two of these recipes have the same name; rename one of the files")
+        raise SaccadeError(
+            "two of these recipes have the same name; rename one of the files",
+            code="duplicate-name",
+        )
     return vary(recipes, varied, [word for word in words if "=" in word])

@@ -54,7 +54,8 @@ def draw(
     """
     if out_file is not None and out_file.suffix.lower() not in ENDINGS:
         raise SaccadeError(
-            f"cannot draw into '{out_file}'; the name must end in {', '.join(ENDINGS)}"
+            f"cannot draw into '{out_file}'; the name must end in {', '.join(ENDINGS)}",
+            code="unknown-ending",
         )
     options: dict[str, Any] = {
         name: value
@@ -68,7 +69,8 @@ def draw(
         names, given = divide(words or [])
         if doubled := next((name for name in given if name in options), None):
             raise SaccadeError(
-                f"{doubled} is given twice, as --{doubled} and as {doubled}=; give one of them"
+                f"{doubled} is given twice, as --{doubled} and as {doubled}=; give one of them",
+                code="given-twice",
             )
         made = drawing.draw(what, names, **options, **given)
         if out_file is not None:
@@ -103,7 +105,8 @@ def divide(words: list[str]) -> tuple[list[str], dict[str, Any]]:
             options[key] = whole_numbers(text) if key == "lengths" else yaml.safe_load(text)
         except yaml.YAMLError:
             raise SaccadeError(
-                f"'{word[:200]}': the value cannot be read; write a number or a list"
+                f"'{word[:200]}': the value cannot be read; write a number or a list",
+                code="unreadable-value",
             ) from None
     return names, options
 
@@ -112,7 +115,9 @@ def whole_numbers(text: str) -> list[int]:
     try:
         return [int(one) for one in text.split(",")]
     except ValueError:
-        raise SaccadeError(f"expected lengths such as 64,128,256, got '{text}'") from None
+        raise SaccadeError(
+            f"expected lengths such as 64,128,256, got '{text}'", code="not-lengths"
+        ) from None
 
 
 def save(made: Drawing, path: Path) -> None:

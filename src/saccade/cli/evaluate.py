@@ -89,7 +89,7 @@ def evaluate(
     try:
         metrics = system.evaluate(system.read(data), **options)
     except WrongExample as error:
-        raise SaccadeError(f"{data}, {error}") from None
+        raise SaccadeError(f"{data}, {error}", code=error.code) from None
     note_cut(metrics.get("cut_outputs", 0), metrics.get("sentences", metrics.get("pictures", 0)))
     if json_:
         print_json(

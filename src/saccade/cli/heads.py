@@ -45,7 +45,8 @@ def heads(
     check_picture(out_file)
     if also and result is None:
         raise SaccadeError(
-            "--also adds seeds to a result file; add --result NAME, or leave --also out"
+            "--also adds seeds to a result file; add --result NAME, or leave --also out",
+            code="also-without-result",
         )
     check_result(result)
     systems = [load(path, device) for path in (model, *(also or []))]
@@ -90,7 +91,8 @@ def score(system: "System", data: str | None, limit: int) -> "list[HeadScore]":
 
     if data is None and "tag" not in system.task.verbs:
         raise SaccadeError(
-            f"a model of {system.recipe.task} has no sentences of its own with gold; name some, such as senses:test or dev.conllu"
+            f"a model of {system.recipe.task} has no sentences of its own with gold; name some, such as senses:test or dev.conllu",
+            code="no-gold-sentences",
         )
     recipe = system.recipe.data
     found = system.read("dev") if data is None else read(SENTENCES, data, recipe.options_of(data))

@@ -67,7 +67,8 @@ def arriving() -> Iterator[tuple[int, list[str]]]:
         count += raw.count(b"\n")
         if not count and len(waiting) > MAX_LINE_BYTES:
             raise SaccadeError(
-                f"stdin, line {number}: longer than {MAX_LINE_BYTES:,} bytes; put one sentence on each line"
+                f"stdin, line {number}: longer than {MAX_LINE_BYTES:,} bytes; put one sentence on each line",
+                code="line-too-long",
             )
         more = (
             descriptor is None or select.select([descriptor], [], [], PAUSE)[0]
@@ -85,7 +86,7 @@ def arriving() -> Iterator[tuple[int, list[str]]]:
             count = 0
         if not raw:
             if number == 1:
-                raise SaccadeError("stdin is empty; give at least one line")
+                raise SaccadeError("stdin is empty; give at least one line", code="empty-file")
             return
 
 

@@ -50,12 +50,16 @@ def lecture(
     from ..teaching import lectures
 
     if tiny and page is None:
-        raise SaccadeError("--tiny is for the pages; add --page FOLDER")
+        raise SaccadeError("--tiny is for the pages; add --page FOLDER", code="tiny-without-page")
     if page is not None:
         if deck is not None or slide is not None:
-            raise SaccadeError("the site has all decks; leave the deck out, or --page")
+            raise SaccadeError(
+                "the site has all decks; leave the deck out, or --page", code="deck-and-site"
+            )
         if page.exists() and not page.is_dir():
-            raise SaccadeError(f"{page} is a file; choose a folder with --page")
+            raise SaccadeError(
+                f"{page} is a file; choose a folder with --page", code="not-a-folder"
+            )
         made = lectures.build_site(page, missing, printed, tiny, note)
         write(str(made["index.html"])) if not json_ else print_json(
             {"page": str(made["index.html"]), "pages": sorted(made)}
@@ -67,7 +71,9 @@ def lecture(
     else:
         [row] = lectures.rows(deck, slide)
         if wrong := missing(row):
-            raise SaccadeError(f"not yet: {wrong}; `saccade lecture` lists what runs")
+            raise SaccadeError(
+                f"not yet: {wrong}; `saccade lecture` lists what runs", code="not-yet"
+            )
         if (
             needed := next(
                 (one for one in row.models if one in row.words and not Path(one).is_dir()), None
@@ -75,7 +81,8 @@ def lecture(
         ) is not None:
             recipe = lectures.data()["runs"][needed]
             raise SaccadeError(
-                f"expected a model in {needed}; make it first: saccade train {recipe} --out {needed}"
+                f"expected a model in {needed}; make it first: saccade train {recipe} --out {needed}",
+                code="model-missing",
             )
         note(f"{row.title}\n{row.shows}\n$ {row.run}")
         from . import run
@@ -146,7 +153,10 @@ def printed(words: list[str]) -> str:
     with redirect_stdout(text), redirect_stderr(io.StringIO()) as errors:
         code = run(words)
     if code:
-        raise SaccadeError(f"`saccade {' '.join(words)}` failed: {errors.getvalue().strip()}")
+        raise SaccadeError(
+            f"`saccade {' '.join(words)}` failed: {errors.getvalue().strip()}",
+            code="command-failed",
+        )
     return text.getvalue()
 
 

@@ -41,7 +41,8 @@ def list_(
         return
     if not found:
         raise SaccadeError(
-            f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all"
+            f"nothing in the catalogue contains '{where}'; run `saccade list` to see it all",
+            code="nothing-found",
         )
     if not sys.stdout.isatty():  # a line per entry, for grep and cut
         write("\n".join("\t".join(row.values()) for row in found))

@@ -48,11 +48,14 @@ def report(
 
     if out_file is None and len(runs) > 1:
         raise SaccadeError(
-            "several runs were given; name the page to write, such as --out runs.html"
+            "several runs were given; name the page to write, such as --out runs.html",
+            code="needs-out",
         )
     page = out_file or runs[0] / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
-        raise SaccadeError(f"cannot write a report to '{page}'; name a file ending in .html")
+        raise SaccadeError(
+            f"cannot write a report to '{page}'; name a file ending in .html", code="unknown-ending"
+        )
     found = run_report.report(runs, page, api.show)
     facts = {"out": str(page), "runs": [{"run": str(run.path), **run.best} for run in found]}
     lines = [
@@ -63,7 +66,10 @@ def report(
 
 def check_picture(path: Path | None) -> None:
     if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise SaccadeError(f"cannot draw to '{path}'; name a file ending in .png, .svg or .pdf")
+        raise SaccadeError(
+            f"cannot draw to '{path}'; name a file ending in .png, .svg or .pdf",
+            code="unknown-ending",
+        )
 
 
 def print_metrics(metrics: dict[str, Any]) -> None:

@@ -94,7 +94,8 @@ def run(
     """Serves until a signal comes; the exit code."""
     if not hasattr(os, "fork"):
         raise SaccadeError(
-            "serve does not run on this system; use Linux or macOS, on Windows in WSL or in a container"
+            "serve does not run on this system; use Linux or macOS, on Windows in WSL or in a container",
+            code="system-not-supported",
         )
     try:
         import prometheus_client  # noqa: F401
@@ -102,7 +103,8 @@ def run(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise SaccadeError(
-            f"serve needs the package {error.name}; install it with: pip install 'saccade-attention[serve]'"
+            f"serve needs the package {error.name}; install it with: pip install 'saccade-attention[serve]'",
+            code="package-missing",
         ) from None
     from ..serving.served_models import name_models
     from ..serving.service_settings import Limits, Settings, read_keys

@@ -173,7 +173,8 @@ def as_lines(raw: bytes, name: str, first: int = 1) -> list[str]:
     except UnicodeDecodeError as error:
         number, byte = raw.count(b"\n", 0, error.start) + first, raw[error.start]
         raise SaccadeError(
-            f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first"
+            f"{name}, line {number}: not UTF-8 (byte 0x{byte:02x}); convert it first",
+            code="not-utf8",
         ) from None
     return [
         readable(line.removesuffix("\r"), "line", Path(name), number)

@@ -61,24 +61,33 @@ def show(
 
     check_drawable(out_file)
     if heads and head is not None:
-        raise SaccadeError("both --head and --heads were given; give one of them")
+        raise SaccadeError(
+            "both --head and --heads were given; give one of them", code="head-and-heads"
+        )
     if (
         (heads or head is not None)
         and out_file is not None
         and out_file.suffix.lower() in ALL_SITES
     ):
         raise SaccadeError(
-            f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out"
+            f"a {out_file.suffix} file has every head; leave {'--heads' if heads else '--head'} out",
+            code="no-effect",
         )
     if target is not None and not target.strip():
-        raise SaccadeError("the target is empty; give a text, or leave --target out")
+        raise SaccadeError(
+            "the target is empty; give a text, or leave --target out", code="empty-text"
+        )
     if question is not None and str(model).startswith("hf:"):
         way = "give one text, or run the model in Python inside `with saccade.record(model)`"
         raise SaccadeError(
-            f"a model of Hugging Face is shown with one text, and a second one ({question!r:.40}) was given; {way}"
+            f"a model of Hugging Face is shown with one text, and a second one ({question!r:.40}) was given; {way}",
+            code="wrong-second-text",
         )
     if question is not None and target is not None:
-        raise SaccadeError("a second text is a question about an image; leave it out, or --target")
+        raise SaccadeError(
+            "a second text is a question about an image; leave it out, or --target",
+            code="wrong-second-text",
+        )
     system = None
     if str(model).startswith("hf:"):
         from ..config import recipes

@@ -45,7 +45,8 @@ def symmetry(
     check_picture(out_file)
     if all_ and what is not None:
         raise SaccadeError(
-            f"--all is every layer of the catalogue, and '{what}' was named too; leave one of them out"
+            f"--all is every layer of the catalogue, and '{what}' was named too; leave one of them out",
+            code="all-and-name",
         )
     if what is not None and os.path.isdir(what):
         system = load(Path(what), "cpu")

@@ -94,7 +94,8 @@ def table(
     if made.failed:
         first = next(iter(made.failed.items()))
         raise SaccadeError(
-            f"{len(made.failed)} of {len(planned)} jobs failed, the first: {': '.join(first)}; the table has the others"
+            f"{len(made.failed)} of {len(planned)} jobs failed, the first: {': '.join(first)}; the table has the others",
+            code="jobs-failed",
         )
 
 

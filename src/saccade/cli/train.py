@@ -80,7 +80,9 @@ def train(
             f"{command_name()} train --resume {folder}" if begun else "the same command",
         ) from None
     if ended.best is None:
-        raise SaccadeError(f"{folder}: nothing was evaluated; raise training.updates")
+        raise SaccadeError(
+            f"{folder}: nothing was evaluated; raise training.updates", code="nothing-evaluated"
+        )
     facts = {name: value for name, value in asdict(ended).items() if name not in ("batch", "worse")}
     best = f"best dev {made.training.watch} {format_metric(made.training.watch, ended.best)} at update {ended.best_update:,}"
     report(
@@ -136,7 +138,8 @@ def find_run(
         words, recipe = [recipe, *words], None
     if recipe is None and (out_folder is None or not resume):
         raise SaccadeError(
-            "no recipe was named; write `saccade train RECIPE`, or `saccade train --resume RUN` to continue a run"
+            "no recipe was named; write `saccade train RECIPE`, or `saccade train --resume RUN` to continue a run",
+            code="no-recipe",
         )
     missing = (
         recipe is not None
@@ -148,11 +151,13 @@ def find_run(
         folder = out_folder or Path(str(recipe))
         if recipe is not None and folder.resolve() != Path(recipe).resolve():
             raise SaccadeError(
-                f"{recipe} and --out {folder} are two folders; name the one run to resume"
+                f"{recipe} and --out {folder} are two folders; name the one run to resume",
+                code="two-folders",
             )
         if not (folder / "recipe.json").exists():
             raise SaccadeError(
-                f"{folder} holds no run to resume; start one with `saccade train RECIPE --out {folder}`"
+                f"{folder} holds no run to resume; start one with `saccade train RECIPE --out {folder}`",
+                code="not-a-run",
             )
         return recipes.read_recipe(folder / "recipe.json", words), folder
     path = Path(recipe)

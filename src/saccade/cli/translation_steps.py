@@ -60,13 +60,15 @@ def print_given(system: System, lines: list[str], target: str, align: bool, as_j
     """How likely the model finds a target: p of each token, its rank, the likeliest instead, and the source word looked at."""
     if len(lines) != 1:
         raise SaccadeError(
-            f"--given is the translation of one text, got {len(lines)}; give one text"
+            f"--given is the translation of one text, got {len(lines)}; give one text",
+            code="one-text",
         )
     note_unknown(system, lines)
     found = system.score(lines[0], target)
     if align and found.tokens[0].source is None:
         raise SaccadeError(
-            "expected a model that attends to its source, which an alignment needs; leave --align out"
+            "expected a model that attends to its source, which an alignment needs; leave --align out",
+            code="no-attention-to-source",
         )
     if as_json:
         print_json(found.to_dict())

@@ -121,11 +121,13 @@ class Archive:
                 names = self._index(path)
         except ARCHIVE_ERRORS as error:
             raise SaccadeError(
-                f"{path} cannot be unpacked ({str(error)[:100]}); get it again, or give {FORMS}"
+                f"{path} cannot be unpacked ({str(error)[:100]}); get it again, or give {FORMS}",
+                code="cannot-unpack",
             ) from None
         if len(names) > MAX_MEMBERS:
             raise SaccadeError(
-                f"{path} has {len(names):,} members, at most {MAX_MEMBERS:,} are read; divide it"
+                f"{path} has {len(names):,} members, at most {MAX_MEMBERS:,} are read; divide it",
+                code="too-large",
             )
         self.names = [name for name in names if not name.startswith("__MACOSX/")]
         self._by_last = defaultdict[str, list[str]](list)
@@ -147,7 +149,9 @@ class Archive:
                 if one.size < 0:
                     raise ValueError("a member of negative size")
                 if len(names) >= MAX_MEMBERS:
-                    raise SaccadeError(f"{path} has more than {MAX_MEMBERS:,} members; divide it")
+                    raise SaccadeError(
+                        f"{path} has more than {MAX_MEMBERS:,} members; divide it", code="too-large"
+                    )
                 name = one.name.removeprefix("./")
                 names[name] = None
                 if opener is open:
@@ -171,11 +175,13 @@ class Archive:
                 found = self._kept[name]
         except ARCHIVE_ERRORS as error:
             raise SaccadeError(
-                f"'{name}' in {self.path} cannot be unpacked ({str(error)[:100]}); get the archive again"
+                f"'{name}' in {self.path} cannot be unpacked ({str(error)[:100]}); get the archive again",
+                code="cannot-unpack",
             ) from None
         if len(found) > MAX_MEMBER_BYTES:
             raise SaccadeError(
-                f"'{name}' in {self.path} is larger than {MAX_MEMBER_BYTES:,} bytes; leave it out"
+                f"'{name}' in {self.path} is larger than {MAX_MEMBER_BYTES:,} bytes; leave it out",
+                code="too-large",
             )
         return found
 
@@ -207,7 +213,8 @@ class Limited(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= MAX_MEMBER_BYTES:
             raise SaccadeError(
-                f"{self._path} has a member of more than {MAX_MEMBER_BYTES:,} bytes; leave it out"
+                f"{self._path} has a member of more than {MAX_MEMBER_BYTES:,} bytes; leave it out",
+                code="too-large",
             )
         found: bytes = self._file.read(size)
         return found
@@ -215,7 +222,8 @@ class Limited(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if offset > MAX_UNPACKED_BYTES or offset < self.tell() - 512:
             raise SaccadeError(
-                f"{self._path} unpacks to more than {MAX_UNPACKED_BYTES >> 30} GiB, or is damaged; divide it or get it again"
+                f"{self._path} unpacks to more than {MAX_UNPACKED_BYTES >> 30} GiB, or is damaged; divide it or get it again",
+                code="too-large",
             )
         return int(self._file.seek(offset, whence))
 
@@ -240,7 +248,8 @@ def pictures_in(where: str | Path) -> list[Picture]:
     found: list[Picture] = [Filed(one) for one in sorted(path.iterdir()) if is_picture(one.name)]
     if not found:
         raise SaccadeError(
-            f"{path} holds no images; give a folder with some ({', '.join(IMAGES)}), or one image"
+            f"{path} holds no images; give a folder with some ({', '.join(IMAGES)}), or one image",
+            code="no-images",
         )
     return found
 
@@ -252,7 +261,9 @@ def open_images(where: str | Path) -> Folder | Archive:
         return Folder(path)
     path = one_file(path, FORMS)
     if not is_archive(path):
-        raise SaccadeError(f"{path}: expected {FORMS}, got another file; check the path")
+        raise SaccadeError(
+            f"{path}: expected {FORMS}, got another file; check the path", code="unknown-format"
+        )
     state = path.stat()
     return _open_archive(path.absolute(), state.st_mtime_ns, state.st_size)
 

@@ -47,7 +47,9 @@ class Augment:
             check(getattr(self, name), *rules_of(hint), f"augment.{name}")
         if self.mixup + self.cutmix > 1:
             what = f"augment.mixup and augment.cutmix are {self.mixup:g} and {self.cutmix:g}, together more than 1"
-            raise SaccadeError(f"{what}; an image is mixed in one way, so lower one of them")
+            raise SaccadeError(
+                f"{what}; an image is mixed in one way, so lower one of them", code="out-of-range"
+            )
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
@@ -59,7 +61,8 @@ class Augment:
         if images.ndim != 4 or not images.is_floating_point():
             what = f"{images.dtype} of shape {tuple(images.shape)}"
             raise SaccadeError(
-                f"expected images B C H W as floats from 0 to 1, got {what}; divide bytes by 255"
+                f"expected images B C H W as floats from 0 to 1, got {what}; divide bytes by 255",
+                code="image-shape",
             )
         if self.flip:
             images = torch.where(draw(images, generator, 1) < 0.5, images.flip(-1), images)
@@ -109,7 +112,8 @@ def shift(images: Tensor, generator: torch.Generator, most: int) -> Tensor:
     height, width = images.shape[2:]
     if most >= min(height, width):
         raise SaccadeError(
-            f"augment.crop is {most}, but the images are {height} × {width}; expected less than that, so lower it"
+            f"augment.crop is {most}, but the images are {height} × {width}; expected less than that, so lower it",
+            code="out-of-range",
         )
     padded = F.pad(images, [most] * 4, mode="reflect")
     rows, columns = (

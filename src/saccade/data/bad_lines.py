@@ -54,7 +54,7 @@ class Skipped:
         self.read[where] = good + bad, thing
         if first is not None and bad > good:
             what = f"{bad:,} of {many(good + bad, thing)} in {where} cannot be used, more than half"
-            raise SaccadeError(f"{what}; check the format (the first is {first})")
+            raise SaccadeError(f"{what}; check the format (the first is {first})", code="bad-lines")
         return found
 
     def notes(self) -> list[str]:

@@ -139,7 +139,8 @@ def ancestors(heads: Sequence[int], where: str = "") -> NDArray[np.bool_]:
     for n, head in enumerate(heads):
         if not -1 <= head < count:
             raise SaccadeError(
-                f"{where}word {n} has head {head}; heads are words of the sentence, -1 for the root"
+                f"{where}word {n} has head {head}; heads are words of the sentence, -1 for the root",
+                code="wrong-tree",
             )
     # from the root one comes to -1, the last, and stays
     up, roots = (np.array([*heads, -1], dtype=np.int64), list(heads).count(-1))
@@ -158,5 +159,5 @@ def ancestors(heads: Sequence[int], where: str = "") -> NDArray[np.bool_]:
     )
     if count and wrong:
         rule = "the heads do not form a tree; all words must lead to one root, without a cycle"
-        raise SaccadeError(f"{where}{rule}, and here {wrong}")
+        raise SaccadeError(f"{where}{rule}, and here {wrong}", code="wrong-tree")
     return found[:, :count]

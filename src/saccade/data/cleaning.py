@@ -26,7 +26,8 @@ def check_names(kind: str, where: str) -> list[Path]:
     """The new files that `where` names, if data of this kind can be written to them."""
     if kind not in SUFFIXES:
         raise SaccadeError(
-            f"a clean copy of {kind} cannot be written; remove the files that are wrong, and leave --write out"
+            f"a clean copy of {kind} cannot be written; remove the files that are wrong, and leave --write out",
+            code="cannot-write-format",
         )
     paths = [Path(name).expanduser() for name in paths_of(where)]
     if [path.suffix in SUFFIXES[kind] for path in paths] != [True] and (len(paths), kind) != (
@@ -36,10 +37,12 @@ def check_names(kind: str, where: str) -> list[Path]:
         forms = f"a {' or '.join(SUFFIXES[kind])} file" + ", or two files as clean.en,clean.fr" * (
             kind == "pairs"
         )
-        raise SaccadeError(f"cannot write {kind} to '{where}'; name {forms}")
+        raise SaccadeError(f"cannot write {kind} to '{where}'; name {forms}", code="unknown-ending")
     for path in paths:
         if os.path.exists(path):
-            raise SaccadeError(f"{path} already exists; choose a new file with --write")
+            raise SaccadeError(
+                f"{path} already exists; choose a new file with --write", code="file-exists"
+            )
     return paths
 
 
@@ -54,7 +57,7 @@ def clean(
     paths, skipped, rows = check_names(data.kind, where), Skipped(), list[dict[str, Any]]()
     for finding in data.findings:
         if finding.kind in ("line counts", "cut off"):
-            raise SaccadeError(f"{finding.sentence}; nothing was written")
+            raise SaccadeError(f"{finding.sentence}; nothing was written", code="bad-lines")
         if finding.level == "error":
             skipped.add(data.name, finding.kind, (finding.lines or [0])[0], finding.count)
     for item, reason in judge(
@@ -66,7 +69,8 @@ def clean(
             rows.append(row_of(item))
     if not rows:
         raise SaccadeError(
-            f"nothing of {data.name} is left to write; see what is wrong with it above"
+            f"nothing of {data.name} is left to write; see what is wrong with it above",
+            code="nothing-left",
         )
     for n, path in enumerate(paths):
         write_atomically(

@@ -41,7 +41,9 @@ class Sentence:
 def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence | LineError]:
     """Each sentence of a file with the tags of that column of CoNLL-U, or the first error in it."""
     if column not in COLUMNS:
-        raise SaccadeError(f"no tag column named '{column}'{did_you_mean(column, COLUMNS)}")
+        raise SaccadeError(
+            f"no tag column named '{column}'{did_you_mean(column, COLUMNS)}", code="unknown-column"
+        )
     path = lines.one_file(where, FORMS)
     readers: dict[str, tuple[Callable[[Path], Any], Callable[[int, Any], Sentence]]] = {
         ".conllu": (lines.blocks, partial(_from_conllu, COLUMNS[column])),
@@ -54,7 +56,8 @@ def each_sentence(where: str | Path, column: str = "upos") -> Iterator[Sentence 
     }
     if lines.bare_suffix(path) not in readers:
         raise SaccadeError(
-            f"'{path}' does not end in {', '.join(readers)}, so its format is not known; give {FORMS}"
+            f"'{path}' does not end in {', '.join(readers)}, so its format is not known; give {FORMS}",
+            code="unknown-ending",
         )
     rows, make = readers[lines.bare_suffix(path)]
     return convert(path, rows(path), make)

@@ -163,7 +163,7 @@ def read(
     else:
         found = skipped.good(where, items, kind.thing)
     if not found and not is_generated(where):
-        raise SaccadeError(f"{where} holds no {kind.what}; add at least one")
+        raise SaccadeError(f"{where} holds no {kind.what}; add at least one", code="empty-file")
     return found
 
 
@@ -197,7 +197,8 @@ def inputs(kind: Kind, where: str, second: bool = False, options: Options = None
         return (one.source for one in read(kind, str(path), None, GIVEN))
     if bare_suffix(path) == ".conllu":
         raise SaccadeError(
-            f"{path} holds sentences with tags, not texts; give a file with one text per line"
+            f"{path} holds sentences with tags, not texts; give a file with one text per line",
+            code="wrong-format",
         )
     if bare_suffix(path) not in SUFFIXES:
         return (
@@ -235,16 +236,19 @@ def each_item(kind: Kind, where: Any, options: Options = None, *how: str) -> Ite
     name, _, split = where.partition(":")
     if name not in kind.generated:
         raise SaccadeError(
-            f"the corpus '{name}' has no {kind.what}; those that have: {', '.join(kind.generated)}"
+            f"the corpus '{name}' has no {kind.what}; those that have: {', '.join(kind.generated)}",
+            code="corpus-without-part",
         )
     try:
         parts = generate(name, tuple(sorted((options or {}).items())))
     except TypeError as error:
         raise SaccadeError(
-            f"the corpus '{name}' cannot be generated with {options}: {error}"
+            f"the corpus '{name}' cannot be generated with {options}: {error}", code="bad-option"
         ) from None
     if split not in parts:
-        raise SaccadeError(f"'{where}' is not a part of {name}{did_you_mean(split, parts)}")
+        raise SaccadeError(
+            f"'{where}' is not a part of {name}{did_you_mean(split, parts)}", code="unknown-split"
+        )
     made = (kind.make(example) for example in parts[split])
     return [
         one for several in made for one in (several if isinstance(several, list) else [several])

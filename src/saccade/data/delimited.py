@@ -39,7 +39,9 @@ def split_name(where: Where) -> tuple[Where, list[str]]:
         return where, []
     columns = [part.strip() for part in named.split(",")]
     if not all(columns):
-        raise SaccadeError(f"'{where}' names no column after the #; write it as {name}#a,b")
+        raise SaccadeError(
+            f"'{where}' names no column after the #; write it as {name}#a,b", code="column-missing"
+        )
     return name, columns
 
 
@@ -55,7 +57,8 @@ def each_entry(
     if columns and len(columns) != len(usual):
         what = f"{len(columns)} column{'s' * (len(columns) > 1)} after the # of {path.name}, but {len(usual)} are read"
         raise SaccadeError(
-            f"{what}; write it as {path.name}#{','.join(names[0] for names in usual)}, with your names"
+            f"{what}; write it as {path.name}#{','.join(names[0] for names in usual)}, with your names",
+            code="column-missing",
         )
     suffix = bare_suffix(path)
     if suffix == ".jsonl":
@@ -187,7 +190,10 @@ def locate(
         by_number = int(name) - 1 if name.isascii() and name.isdigit() else -1
         if name.casefold() not in header and not 0 <= by_number < len(first):
             hint = did_you_mean(name, [cell.strip() for cell in first])
-            raise SaccadeError(f"{path} has no column '{name}' (line 1 has {len(first)}){hint}")
+            raise SaccadeError(
+                f"{path} has no column '{name}' (line 1 has {len(first)}){hint}",
+                code="unknown-column",
+            )
         at.append(header.index(name.casefold()) if name.casefold() in header else by_number)
     if columns:
         named = any(name.casefold() in header for name in columns)

@@ -28,7 +28,8 @@ def each_document(where: str | Path, documents: str = "file") -> Iterator[Docume
     """Each document of some files, or the error it is: a `file`, a `line`, or what `blank` lines separate; of .jsonl each line."""
     if documents not in SEPARATED:
         raise SaccadeError(
-            f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}"
+            f"documents cannot be separated by '{documents}'{did_you_mean(documents, SEPARATED)}",
+            code="unknown-separator",
         )
     paths = [lines.one_file(part, FORMS) for part in lines.paths_of(where)]
     found = (item for path in paths for item in _each(path, documents))

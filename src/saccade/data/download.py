@@ -40,9 +40,11 @@ class Redirects(HTTPRedirectHandler):
 def described(name: str) -> dict[str, Any]:
     """The row of a set."""
     if name not in sets():
-        raise SaccadeError(f"no set named '{name}' can be fetched{did_you_mean(name, sets())}")
+        raise SaccadeError(
+            f"no set named '{name}' can be fetched{did_you_mean(name, sets())}", code="unknown-set"
+        )
     if has_no_download(name):
-        raise SaccadeError(by_hand(name))
+        raise SaccadeError(by_hand(name), code="fetched-by-hand")
     return sets()[name]
 
 
@@ -65,7 +67,8 @@ def fetch(
         ):
             if "make" not in how:
                 raise SaccadeError(
-                    f"{path} is not the published file (its sha256 differs); remove it, then fetch again"
+                    f"{path} is not the published file (its sha256 differs); remove it, then fetch again",
+                    code="wrong-checksum",
                 )
             notes.append(
                 f"note: {file} was made as described, but differs from the one that docs/results.md was measured on"
@@ -86,7 +89,8 @@ def unpacked(path: Path) -> bytes:
         return lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
     except lzma.LZMAError as error:
         raise SaccadeError(
-            f"{path} cannot be unpacked ({error}); remove it, then fetch again"
+            f"{path} cannot be unpacked ({error}); remove it, then fetch again",
+            code="cannot-unpack",
         ) from None
 
 
@@ -102,7 +106,8 @@ def content(name: str, file: str, row: dict[str, Any], folder: Path, watch: Watc
         if not there:
             target.unlink()
         raise SaccadeError(
-            f"{target if there else row['url']} is not the expected file (its sha256 differs); get it again"
+            f"{target if there else row['url']} is not the expected file (its sha256 differs); get it again",
+            code="wrong-checksum",
         )
     return found
 
@@ -122,11 +127,13 @@ def member(archive: Path, row: dict[str, Any]) -> bytes:
         RuntimeError,
     ) as error:
         raise SaccadeError(
-            f"{archive} has no readable '{wanted}' ({error}); remove it, then fetch again"
+            f"{archive} has no readable '{wanted}' ({error}); remove it, then fetch again",
+            code="cannot-unpack",
         ) from None
     if len(found) > most:
         raise SaccadeError(
-            f"'{wanted}' in {archive} is larger than {most:,} bytes; remove it, then fetch again"
+            f"'{wanted}' in {archive} is larger than {most:,} bytes; remove it, then fetch again",
+            code="too-large",
         )
     return found
 
@@ -135,7 +142,9 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
     """Downloads to `target` by way of a .part file, at which a later call continues."""
     part, opener = target.with_name(f"{target.name}.part"), build_opener(Redirects)
     if urlsplit(url).scheme not in ("http", "https"):
-        raise SaccadeError(f"'{url}' is not a web address; expected https://…")
+        raise SaccadeError(
+            f"'{url}' is not a web address; expected https://…", code="not-an-address"
+        )
     why = ""
     for _ in range(ATTEMPTS):
         have = part.stat().st_size if part.is_file() else 0
@@ -161,7 +170,8 @@ def get(name: str, url: str, target: Path, most: int, watch: Watch) -> None:
     host = urlsplit(url).netloc
     raise SaccadeError(
         f"cannot get {target.name} from {host} ({why}); run `saccade fetch {name}` again to continue, or download {url} yourself, "
-        f"put it at {target} and run it then"
+        f"put it at {target} and run it then",
+        code="cannot-fetch",
     )
 
 
@@ -184,7 +194,8 @@ def store(answer: Any, part: Path, have: int, most: int, target: Path, watch: Wa
     if max(count, total) > most:
         part.unlink()
         raise SaccadeError(
-            f"{target.name} is larger than the {most:,} bytes that it should have; it is not the expected file"
+            f"{target.name} is larger than the {most:,} bytes that it should have; it is not the expected file",
+            code="wrong-checksum",
         )
     return count >= total
 
@@ -194,7 +205,8 @@ def phrases(trees: bytes, *held_out: bytes) -> bytes:
     lines = trees.decode().splitlines()[:8544]  # the rest is the dev part
     if len(lines) < 8544:
         raise SaccadeError(
-            f"the file of trees has {len(lines)} lines, expected at least 8,544; remove it, then fetch again"
+            f"the file of trees has {len(lines)} lines, expected at least 8,544; remove it, then fetch again",
+            code="file-damaged",
         )
     labels: dict[str, int] = {}
     for line in lines:

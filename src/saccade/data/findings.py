@@ -155,10 +155,15 @@ def check(where: Sequence[str], kind: str | None = None, separated: str = "file"
     """A report on data of any kind: `pairs`, `tags`, `labels`, `text`, `graphs` or `pictures`, inferred from the name of the data unless given."""
     kind = kind or usual_kind(where)
     if kind not in LOOKS:
-        raise SaccadeError(f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}")
+        raise SaccadeError(
+            f"data cannot be checked as '{kind}'{did_you_mean(kind, LOOKS)}", code="unknown-name"
+        )
     own_files = not any(is_generated(one) or in_hub(one) for one in where)
     if len(where) > {"pairs": 2, "text": len(where) if own_files else 1}.get(kind, 1):
-        raise SaccadeError(f"{len(where)} files were given; give one, or two text files --as pairs")
+        raise SaccadeError(
+            f"{len(where)} files were given; give one, or two text files --as pairs",
+            code="number-of-files",
+        )
     data, look = where[0] if len(where) == 1 else list(where), LOOKS[kind].data
     each = each_item(look, data, None, *[separated] * (kind == "text"))
     items, broken = scan(

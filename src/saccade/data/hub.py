@@ -32,7 +32,8 @@ def each_row(
     if mark and not (least <= len(columns) <= len(usual) and all(columns)):
         expected = len(usual) if least == len(usual) else f"{least} or {len(usual)}"
         raise SaccadeError(
-            f"'{where}' names {len(columns)} columns after the #, but {expected} are read; write them as #a,b"
+            f"'{where}' names {len(columns)} columns after the #, but {expected} are read; write them as #a,b",
+            code="number-of-columns",
         )
     data = _open(where, name.removeprefix(PREFIX))
     there, feature = list(data.column_names), data.features.get(TRANSLATION, ())
@@ -44,7 +45,8 @@ def each_row(
         if column not in (*there, *languages):
             hint = did_you_mean(column, (*there, *languages))
             raise SaccadeError(
-                f"'{where}' has no column '{column}' (name others at the end as #a,b){hint}"
+                f"'{where}' has no column '{column}' (name others at the end as #a,b){hint}",
+                code="unknown-column",
             )
     feature = data.features.get(columns[-1])
     inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
@@ -91,12 +93,15 @@ def _open(where: str, body: str) -> Any:
     """The dataset that a name without its columns names."""
     saved, parts = _saved(body), _OUTSIDE_BRACKETS.split(body)
     if not saved and (len(parts) not in (2, 3) or not all(parts)):
-        raise SaccadeError(f"'{where}' does not name a dataset and a split; write {FORM}")
+        raise SaccadeError(
+            f"'{where}' does not name a dataset and a split; write {FORM}", code="not-a-split"
+        )
     try:
         datasets = importlib.import_module("datasets")
     except ImportError:
         raise SaccadeError(
-            f"'{where}' needs the package datasets; install it with: pip install 'saccade-attention[hub]'"
+            f"'{where}' needs the package datasets; install it with: pip install 'saccade-attention[hub]'",
+            code="package-missing",
         ) from None
     try:
         data = (
@@ -107,15 +112,18 @@ def _open(where: str, body: str) -> Any:
     except Exception as error:  # the library and those below it raise errors of every kind
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SaccadeError(
-            f"'{where}' cannot be loaded: {first}; check its name, its split and the network"
+            f"'{where}' cannot be loaded: {first}; check its name, its split and the network",
+            code="cannot-fetch",
         ) from error
     folder, split = saved or ("", "")
     if isinstance(data, dict) and split not in data:
         raise SaccadeError(
-            f"'{where}' does not name a split of {folder}{did_you_mean(split, data)}"
+            f"'{where}' does not name a split of {folder}{did_you_mean(split, data)}",
+            code="unknown-split",
         )
     if split and not isinstance(data, dict):
         raise SaccadeError(
-            f"'{where}' names the split '{split}', but {folder} has no splits; leave it out"
+            f"'{where}' names the split '{split}', but {folder} has no splits; leave it out",
+            code="unknown-split",
         )
     return data[split] if isinstance(data, dict) else data

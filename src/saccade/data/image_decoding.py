@@ -105,13 +105,15 @@ def _open(path: Path) -> BinaryIO:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise SaccadeError(
-            f"'{path}' cannot be read: {error.strerror}; check its path and permissions"
+            f"'{path}' cannot be read: {error.strerror}; check its path and permissions",
+            code="cannot-read",
         ) from None
     file = os.fdopen(handle, "rb")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
         raise SaccadeError(
-            f"{path}: expected a file, got a named pipe, a socket or a device; give {FORMS}"
+            f"{path}: expected a file, got a named pipe, a socket or a device; give {FORMS}",
+            code="not-a-file",
         )
     return file
 
@@ -120,18 +122,20 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
     start = read_at(file, 0, 16)
     form = next((one for one in FORMATS if one.starts.match(start)), None)
     if form is None:
-        raise SaccadeError(f"{name}: {_unknown(start)}")
+        raise SaccadeError(f"{name}: {_unknown(start)}", code="unknown-format")
     try:
         width, height = form.size(file)
     except DECODER_ERRORS:
         raise SaccadeError(
-            f"{name}: expected a whole {form.name} image, got a damaged header; get the file again"
+            f"{name}: expected a whole {form.name} image, got a damaged header; get the file again",
+            code="file-damaged",
         ) from None
     _check_size(name, width, height, most)
     length, longest = file.seek(0, os.SEEK_END), 8 * width * height + SPARE_BYTES
     if length > longest:
         raise SaccadeError(
-            f"{name}: expected at most {longest:,} bytes for {width} × {height} pixels, got {length:,}; save it again"
+            f"{name}: expected at most {longest:,} bytes for {width} × {height} pixels, got {length:,}; save it again",
+            code="file-damaged",
         )
     try:
         lean, orientation = form.lean(file)
@@ -147,7 +151,8 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
     except DECODER_ERRORS as error:
         why = (str(error).splitlines() or [""])[0][:100] or type(error).__name__
         raise SaccadeError(
-            f"{name}: expected a whole {form.name} image, got a damaged one ({why}); get the file again"
+            f"{name}: expected a whole {form.name} image, got a damaged one ({why}); get the file again",
+            code="file-damaged",
         ) from None
     made = made.transpose(ROTATIONS[orientation]) if orientation in ROTATIONS else made
     return to_tensor(fit(made, size) if size else made)
@@ -156,12 +161,14 @@ def _read(file: BinaryIO, name: str, size: tuple[int, int] | None, most: int) ->
 def _check_size(name: str, width: int, height: int, most: int) -> None:
     if width < 1 or height < 1:
         raise SaccadeError(
-            f"{name}: expected at least one pixel, got {width} × {height}; get the file again"
+            f"{name}: expected at least one pixel, got {width} × {height}; get the file again",
+            code="file-damaged",
         )
     if width * height > most:
         what = f"expected at most {most:,} pixels, got {width:,} × {height:,}"
         raise SaccadeError(
-            f"{name}: {what}; make the image smaller, or raise the limit (most_pixels)"
+            f"{name}: {what}; make the image smaller, or raise the limit (most_pixels)",
+            code="too-large",
         )
 
 
@@ -187,13 +194,15 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     """RGB of any kind of pixels: those of 16 bits lose the lower 8, transparent ones lie over white."""
     if image.mode == "F":
         raise SaccadeError(
-            f"{name}: expected 8 or 16 bits per channel, got floating-point pixels; convert it to PNG"
+            f"{name}: expected 8 or 16 bits per channel, got floating-point pixels; convert it to PNG",
+            code="pixels-not-supported",
         )
     if image.mode.startswith("I"):
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
             raise SaccadeError(
-                f"{name}: expected 8 or 16 bits per channel, got pixels of 32 bits; convert it to PNG"
+                f"{name}: expected 8 or 16 bits per channel, got pixels of 32 bits; convert it to PNG",
+                code="pixels-not-supported",
             )
         image = Image.fromarray((values >> 8).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:

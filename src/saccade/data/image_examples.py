@@ -74,7 +74,7 @@ def stack(
     needed = 3 * height * width * len(images)
     if needed > MAX_DECODED_BYTES:
         what = f"{len(images):,} pictures of {height} × {width} need {needed / 2**30:.1f} GiB, at most {MAX_DECODED_BYTES >> 30} GiB are kept"
-        raise SaccadeError(f"{what}; use a smaller size or fewer pictures")
+        raise SaccadeError(f"{what}; use a smaller size or fewer pictures", code="too-large")
     found = torch.empty((len(images), 3, height, width), dtype=torch.uint8)
     first: dict[Picture, int] = {}
     for n, image in enumerate(images):

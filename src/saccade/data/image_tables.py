@@ -86,7 +86,8 @@ def each_pictured(where: str | Path, images: str = "") -> Iterator[Pictured | Li
     if path.is_dir() or is_archive(path):
         if images:
             raise SaccadeError(
-                f"data.images is '{images}', but {path} holds the images itself; leave data.images out"
+                f"data.images is '{images}', but {path} holds the images itself; leave data.images out",
+                code="images-given-twice",
             )
         found = open_images(path).classes()
         return (Pictured(image, label, number) for number, (image, label) in enumerate(found, 1))
@@ -133,7 +134,8 @@ def _table(where: str | Path, forms: str, *more: str) -> tuple[Path, list[str]]:
     path = one_file(str(name), forms)
     if bare_suffix(path) not in (*SUFFIXES, *more):
         raise SaccadeError(
-            f"'{path}' does not end in {', '.join((*SUFFIXES, *more))}, so its format is not known; give {forms}"
+            f"'{path}' does not end in {', '.join((*SUFFIXES, *more))}, so its format is not known; give {forms}",
+            code="unknown-ending",
         )
     return path, columns
 
@@ -146,13 +148,15 @@ def _from_list(path: Path, make: Callable[..., Asked]) -> Iterator[Asked]:
         content.append(line)
         if size > MAX_JSON_BYTES:
             raise SaccadeError(
-                f"{path} is longer than {MAX_JSON_BYTES:,} bytes; write .jsonl, one question on each line"
+                f"{path} is longer than {MAX_JSON_BYTES:,} bytes; write .jsonl, one question on each line",
+                code="too-large",
             )
     try:
         rows = json.loads(b"".join(content))
     except (ValueError, RecursionError) as error:
         raise SaccadeError(
-            f"{path} is not JSON ({str(error)[:100]}); write a list of [question, answer, image]"
+            f"{path} is not JSON ({str(error)[:100]}); write a list of [question, answer, image]",
+            code="not-json",
         ) from None
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
         try:
@@ -165,4 +169,6 @@ def _from_list(path: Path, make: Callable[..., Asked]) -> Iterator[Asked]:
                 )
             yield make(number, row)
         except LineError as error:
-            raise SaccadeError(f"{path}, entry {number}: {error.args[0]}") from None
+            raise SaccadeError(
+                f"{path}, entry {number}: {error.args[0]}", code=error.code
+            ) from None

@@ -32,12 +32,16 @@ def each_labeled(where: str | Path) -> Iterator[Labeled | LineError]:
     path = lines.one_file(str(name), FORMS)
     suffix = lines.bare_suffix(path)
     if suffix == ".conllu":
-        raise SaccadeError(f"{path} holds sentences with tags, not texts with labels; give {FORMS}")
+        raise SaccadeError(
+            f"{path} holds sentences with tags, not texts with labels; give {FORMS}",
+            code="wrong-format",
+        )
     if suffix in SUFFIXES:
         return each_entry(path, labeled_of, (TEXTS, LABELS), columns, _from_tsv)
     if columns:
         raise SaccadeError(
-            f"{path} has no columns to choose with a #; give a .csv, .tsv or .jsonl file"
+            f"{path} has no columns to choose with a #; give a .csv, .tsv or .jsonl file",
+            code="no-columns",
         )
     rows = lines.full_lines(path)
     first = next(rows)

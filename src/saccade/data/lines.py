@@ -76,7 +76,7 @@ def one_file(where: str | Path, forms: str) -> Path:
     except (OSError, ValueError) as error:
         raise _explain(path, error) from None
     if stat.S_ISDIR(mode):
-        raise SaccadeError(f"{path} is a folder, not a file; give {forms}")
+        raise SaccadeError(f"{path} is a folder, not a file; give {forms}", code="not-a-file")
     return path
 
 
@@ -86,7 +86,8 @@ def file_status(path: Path, forms: str = "a file") -> os.stat_result:
     special = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
     if special and os.path.exists(os.path.realpath(path)):  # an open pipe has no path
         raise SaccadeError(
-            f"{path}: expected a file, got a named pipe, a socket or a device; give {forms}"
+            f"{path}: expected a file, got a named pipe, a socket or a device; give {forms}",
+            code="not-a-file",
         )
     return status
 
@@ -96,11 +97,13 @@ def _explain(path: Path, error: OSError | ValueError) -> SaccadeError:
         there = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, there, n=1, cutoff=0.7)
         hint = f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
-        return SaccadeError(f"no file '{path}'; {hint}")
+        return SaccadeError(f"no file '{path}'; {hint}", code="no-file")
     if isinstance(error, IsADirectoryError):
-        return SaccadeError(f"{path} is a folder, not a file; give a file in it")
+        return SaccadeError(f"{path} is a folder, not a file; give a file in it", code="not-a-file")
     why = getattr(error, "strerror", None) or error
-    return SaccadeError(f"{str(path)!r} cannot be read: {why}; check its path and permissions")
+    return SaccadeError(
+        f"{str(path)!r} cannot be read: {why}; check its path and permissions", code="cannot-read"
+    )
 
 
 def raw_lines(path: Path, longest: int = MAX_LINE_BYTES) -> Iterator[bytes]:
@@ -122,7 +125,8 @@ def raw_lines(path: Path, longest: int = MAX_LINE_BYTES) -> Iterator[bytes]:
                     if most is not None and size > most:
                         what = f"unpacks to lines that take more than {most:,} bytes of memory, {MAX_UNPACKED_RATIO} times its own"
                         raise SaccadeError(
-                            f"{path} {what}; if it is really so much text, unpack it and name the result"
+                            f"{path} {what}; if it is really so much text, unpack it and name the result",
+                            code="too-large",
                         )
                     if (
                         not raw.endswith(b"\n")
@@ -130,17 +134,19 @@ def raw_lines(path: Path, longest: int = MAX_LINE_BYTES) -> Iterator[bytes]:
                         and len(raw) > longest
                     ):
                         raise SaccadeError(
-                            f"{path}, line {number}: no end within {longest:,} bytes; give a file of text"
+                            f"{path}, line {number}: no end within {longest:,} bytes; give a file of text",
+                            code="line-too-long",
                         )
                     raw = b"" if raw.endswith(b"\n") else file.readline(MAX_LINE_BYTES)
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise SaccadeError(
-            f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it"
+            f"{path} cannot be unpacked after line {number} ({error}); fetch it again or rename it",
+            code="cannot-unpack",
         ) from None
     except (OSError, ValueError) as error:
         raise _explain(path, error) from None
     if not number:
-        raise SaccadeError(f"{path} is empty; it needs at least one line")
+        raise SaccadeError(f"{path} is empty; it needs at least one line", code="empty-file")
 
 
 def decode(

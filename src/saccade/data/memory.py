@@ -97,6 +97,7 @@ def within_memory(items: Iterable[Item], where: Any) -> Iterator[Item]:
             name = where if isinstance(where, str | os.PathLike) else ", ".join(map(str, where))
             what = f"{name} takes more than {room:,.0f} bytes of memory, a quarter of what is free"
             raise SaccadeError(
-                f"{what}; divide it and name a part, or use a machine with more memory"
+                f"{what}; divide it and name a part, or use a machine with more memory",
+                code="too-large",
             )
         yield item

@@ -47,7 +47,8 @@ def each_graph(where: str | Path) -> Iterator[Graph | Surface | LineError]:
         return iter([graph_in_tables(paths[0], paths[1], parts[0] if parts else None)])
     if len(paths) > 1 or parts or lines.bare_suffix(paths[0]) != ".jsonl":
         raise SaccadeError(
-            f"'{where}' is neither .jsonl nor two tables of a graph, so its format is not known; give {FORM}"
+            f"'{where}' is neither .jsonl nor two tables of a graph, so its format is not known; give {FORM}",
+            code="unknown-ending",
         )
     return lines.convert(paths[0], lines.full_lines(paths[0]), lines.from_json(graph_of))
 
@@ -65,11 +66,13 @@ def graph_in_tables(nodes: Path, edges: Path, part: str | None) -> Graph:
         labels.append(row["label"] or None if part is None or row.get("split") == part else None)
     if part is not None and part not in splits:
         raise SaccadeError(
-            f"no node of {nodes} is in the split '{part}'; its splits are: {', '.join(sorted(splits - {''})) or 'none'}"
+            f"no node of {nodes} is in the split '{part}'; its splits are: {', '.join(sorted(splits - {''})) or 'none'}",
+            code="unknown-split",
         )
     if len(words) > MAX_NODES:
         raise SaccadeError(
-            f"{nodes} has {len(words):,} nodes, more than {MAX_NODES:,}; divide the graph"
+            f"{nodes} has {len(words):,} nodes, more than {MAX_NODES:,}; divide the graph",
+            code="too-large",
         )
     found = list[Edge]()
     for at, row in table_of(edges, COLUMNS[1]):

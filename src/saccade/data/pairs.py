@@ -49,7 +49,9 @@ def each_pair(where: Where) -> Iterator[Pair | LineError]:
         return each_entry(paths[0], pair_of, (SOURCES, TARGETS), columns, _from_tsv)
     if (len(paths), tables) == (2, 0) and not columns:
         return _parallel(paths)
-    raise SaccadeError(f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}")
+    raise SaccadeError(
+        f"pairs cannot be read from '{', '.join(parts)}'; give {FORMS}", code="number-of-files"
+    )
 
 
 def _from_tsv(number: int, line: str) -> Pair:

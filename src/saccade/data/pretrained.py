@@ -26,12 +26,14 @@ def efficientnet_lite0(file: str = "") -> Mapping[str, Tensor]:
     path = Path(file).expanduser() if file else installed()
     if not path.is_file():
         raise SaccadeError(
-            f"expected the weights of EfficientNet-Lite0 in {path}, got no such file; {INSTALL}"
+            f"expected the weights of EfficientNet-Lite0 in {path}, got no such file; {INSTALL}",
+            code="weights-missing",
         )
     if path.stat().st_size > MAX_FILE_BYTES:
         size = f"{path.stat().st_size:,} bytes"
         raise SaccadeError(
-            f"expected at most {MAX_FILE_BYTES:,} bytes of weights in {path}, got {size}; {INSTALL}"
+            f"expected at most {MAX_FILE_BYTES:,} bytes of weights in {path}, got {size}; {INSTALL}",
+            code="too-large",
         )
     if path.suffix == ".safetensors":
         return read_safetensors(path)
@@ -52,12 +54,14 @@ def installed() -> Path:
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise SaccadeError(
-            f"expected the package {PACKAGE} with the weights of EfficientNet-Lite0, got none; {INSTALL}"
+            f"expected the package {PACKAGE} with the weights of EfficientNet-Lite0, got none; {INSTALL}",
+            code="package-missing",
         )
     found = sorted((Path(spec.origin).parent / "models").glob("efficientnet-lite0-*.pth"))
     if not found:
         raise SaccadeError(
-            f"expected models/efficientnet-lite0-….pth in the package {PACKAGE}, got none; {INSTALL}"
+            f"expected models/efficientnet-lite0-….pth in the package {PACKAGE}, got none; {INSTALL}",
+            code="weights-missing",
         )
     return found[0]
 
@@ -68,7 +72,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         why = str(error).split("\n")[0][:100]
         raise SaccadeError(
-            f"expected weights in {path}, got a file that is not safetensors ({why}); {INSTALL}"
+            f"expected weights in {path}, got a file that is not safetensors ({why}); {INSTALL}",
+            code="file-damaged",
         ) from None
 
 
@@ -79,12 +84,14 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # whatever a damaged or foreign file makes the reader raise
         why = str(error).split("\n")[0][:100]
         raise SaccadeError(
-            f"expected a checkpoint of tensors in {path}, got a file that cannot be read ({why}); {INSTALL}"
+            f"expected a checkpoint of tensors in {path}, got a file that cannot be read ({why}); {INSTALL}",
+            code="file-damaged",
         ) from None
     if not isinstance(found, dict) or not all(
         isinstance(k, str) and type(v) is Tensor for k, v in found.items()
     ):
         raise SaccadeError(
-            f"expected tensors by name in {path}, got {type(found).__name__} with other things; {INSTALL}"
+            f"expected tensors by name in {path}, got {type(found).__name__} with other things; {INSTALL}",
+            code="file-damaged",
         )
     return {name: tensor.contiguous() for name, tensor in found.items()}

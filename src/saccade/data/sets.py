@@ -62,6 +62,7 @@ def found_or_fetch(path: Path) -> Path:
         raise SaccadeError(
             by_hand(name)
             if has_no_download(name)
-            else f"{path} is not there; `saccade fetch {name}` gets it"
+            else f"{path} is not there; `saccade fetch {name}` gets it",
+            code="set-not-fetched",
         )
     return found

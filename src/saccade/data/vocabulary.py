@@ -88,14 +88,16 @@ class Vocabulary:
         for role, name in specials.items():
             if name not in ids:
                 raise SaccadeError(
-                    f"the tokenizer has no token '{name}' for {role}; give its own name in specials"
+                    f"the tokenizer has no token '{name}' for {role}; give its own name in specials",
+                    code="token-missing",
                 )
         self.pad, self.unk, self.bos, self.eos = (ids[specials[role]] for role in SPECIALS)
         self._special = {self.pad, self.unk, self.bos, self.eos}
         self._tokens, count = sorted(ids, key=ids.__getitem__), len(ids)
         if sorted(ids.values()) != list(range(count)):
             raise SaccadeError(
-                f"the tokenizer has {count} tokens, but not the numbers 0 to {count - 1}; leave no number out"
+                f"the tokenizer has {count} tokens, but not the numbers 0 to {count - 1}; leave no number out",
+                code="numbers-left-out",
             )
 
     @classmethod
@@ -115,13 +117,15 @@ class Vocabulary:
         if size < least:
             what = f"it holds {len(SPECIALS)} specials and {least - len(SPECIALS)} or more pieces"
             raise SaccadeError(
-                f"a {kind} vocabulary of size {size} is too small; {what}, so give at least {least}"
+                f"a {kind} vocabulary of size {size} is too small; {what}, so give at least {least}",
+                code="size-out-of-range",
             )
         texts = map(_nfc, lines)
         first = next(filter(str.strip, texts), None)
         if first is None:
             raise SaccadeError(
-                "no text to learn a vocabulary from; give at least one line with a word"
+                "no text to learn a vocabulary from; give at least one line with a word",
+                code="empty-text",
             )
         tokenizer = _bare_tokenizer(kind, split, lowercase)
         options: dict[str, Any] = {
@@ -220,7 +224,8 @@ class Vocabulary:
         """The piece with this number, spelled as it is stored."""
         if not 0 <= id < len(self._tokens):
             raise SaccadeError(
-                f"no piece has the number {id}; the vocabulary has 0 to {len(self._tokens) - 1}"
+                f"no piece has the number {id}; the vocabulary has 0 to {len(self._tokens) - 1}",
+                code="unknown-piece",
             )
         return self._tokens[id]
 
@@ -279,7 +284,9 @@ class Vocabulary:
         }.items():
             if not isinstance(entry.get(key), type_):
                 what = f'not a vocabulary of saccade: "{key}" is missing or not of type {type_.__name__}'
-                raise SaccadeError(f"{what}; take the tokenizer.json of a model folder")
+                raise SaccadeError(
+                    f"{what}; take the tokenizer.json of a model folder", code="not-a-vocabulary"
+                )
         _check_names(entry["kind"], entry["split"])
         _check_parts(
             entry["tokenizer"],
@@ -294,7 +301,8 @@ class Vocabulary:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise SaccadeError(
-                f"not a vocabulary of saccade: the tokenizers library refuses it ({error})"
+                f"not a vocabulary of saccade: the tokenizers library refuses it ({error})",
+                code="not-a-vocabulary",
             ) from None
         specials = SPECIALS | {role: str(name) for role, name in entry["specials"].items()}
         return cls(tokenizer, entry["kind"], entry["split"], entry["lowercase"], specials)
@@ -323,7 +331,9 @@ def _check_names(kind: str, split: str) -> None:
         ("way to split words", split, SPLITS),
     ):
         if name not in known:
-            raise SaccadeError(f"no {what} named '{name}'{did_you_mean(name, known)}")
+            raise SaccadeError(
+                f"no {what} named '{name}'{did_you_mean(name, known)}", code="unknown-choice"
+            )
 
 
 def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
@@ -340,7 +350,8 @@ def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
     if odd:
         what = f"'{odd[0]}' of its tokenizer is not as saccade writes it"
         raise SaccadeError(
-            f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder"
+            f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder",
+            code="not-a-vocabulary",
         )
     pieces = model.get("vocab")
     merges = model.get("merges", [])
@@ -361,18 +372,22 @@ def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
         and len(merges) <= len(pieces)
     ):
         raise SaccadeError(
-            "not a vocabulary of saccade: its pieces are not short strings with numbers; take the tokenizer.json of a model folder"
+            "not a vocabulary of saccade: its pieces are not short strings with numbers; take the tokenizer.json of a model folder",
+            code="not-a-vocabulary",
         )
 
 
 def _nfc(text: str) -> str:
     """Composed here and not only by the tokenizer, whose offsets would cut the accent off a composed letter."""
     if not isinstance(text, str):
-        raise SaccadeError(f"{type(text).__name__} instead of text; a vocabulary takes strings")
+        raise SaccadeError(
+            f"{type(text).__name__} instead of text; a vocabulary takes strings", code="not-text"
+        )
     half = None if text.isascii() else _HALF.search(text)
     if half:
         raise SaccadeError(
-            f"half of a surrogate pair at column {half.start() + 1} of the text; save the text as UTF-8"
+            f"half of a surrogate pair at column {half.start() + 1} of the text; save the text as UTF-8",
+            code="damaged-text",
         )
     return unicodedata.normalize("NFC", text)
 

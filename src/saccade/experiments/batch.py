@@ -140,7 +140,8 @@ class Kept:
             write_atomically(there, json.dumps({"plan": digest}).encode())
         elif read_json(there).get("plan") != digest:
             raise SaccadeError(
-                f"the parts in {folder} are of another text, model or setting; remove them, or choose another --out"
+                f"the parts in {folder} are of another text, model or setting; remove them, or choose another --out",
+                code="parts-differ",
             )
 
     def path(self, n: int) -> Path:
@@ -167,7 +168,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise SaccadeError(
-            f"{path} is not a part of answers; remove it and run the command again"
+            f"{path} is not a part of answers; remove it and run the command again",
+            code="foreign-files",
         ) from None
 
 
@@ -202,7 +204,8 @@ def on_ray(
                 except ray.exceptions.RayError as error:
                     why = str(error).strip().partition("\n")[0]
                     raise SaccadeError(
-                        f"a part failed {RETRIES + 1} times ({why}); give its processes more memory"
+                        f"a part failed {RETRIES + 1} times ({why}); give its processes more memory",
+                        code="part-failed",
                     ) from None
             if signals:
                 raise Interrupted(signals[0])

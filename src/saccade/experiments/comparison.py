@@ -356,10 +356,13 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
     (first, recipe), *others = recipes.items()
     api.check_ensembled(recipe.kind, recipe.task)
     if len(recipes) * len(seeds) < 2:
-        raise SaccadeError("an ensemble of one model; give several recipes or seeds")
+        raise SaccadeError(
+            "an ensemble of one model; give several recipes or seeds", code="no-ensemble"
+        )
     if ENSEMBLE in recipes:
         raise SaccadeError(
-            f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file"
+            f"a recipe is called '{ENSEMBLE}', as the row of the ensemble; rename its file",
+            code="name-taken",
         )
     for name, other in others:
         ours, theirs = recipe.to_dict(), other.to_dict()
@@ -369,7 +372,8 @@ def check_ensemble(recipes: dict[str, Recipe], seeds: Sequence[int]) -> None:
         )
         if changed:
             what = f"{first} and {name} have a different {changed[0]}, so that an ensemble would mix vocabularies"
-            raise SaccadeError(f"{what}; give them the same, or leave the ensemble out")
+            way = "give them the same, or leave the ensemble out"
+            raise SaccadeError(f"{what}; {way}", code="no-ensemble")
 
 
 def run_folder(first: Path, recipe: Recipe, note: Callable[[str], object]) -> Path:
@@ -377,11 +381,8 @@ def run_folder(first: Path, recipe: Recipe, note: Callable[[str], object]) -> Pa
     if not (first / "recipe.json").exists():
         return first
     kept = read_config(first / "recipe.json")
-    changed = [
-        name
-        for name in api.differences(kept.to_dict(), adopt(recipe, kept).to_dict())
-        if name != "device"
-    ]
+    changed = api.differences(kept.to_dict(), adopt(recipe, kept).to_dict())
+    changed = [name for name in changed if name != "device"]
     if not changed:
         return first
     settings = json.dumps({**recipe.to_dict(), "device": ""}, sort_keys=True)
@@ -404,13 +405,18 @@ def check(
 ) -> None:
     """Raises, before any training, at tasks that differ, data that is missing and options that do not exist."""
     if not recipes or not seeds:
-        raise SaccadeError("nothing to compare; give at least one recipe and one seed")
+        raise SaccadeError(
+            "nothing to compare; give at least one recipe and one seed", code="nothing-to-compare"
+        )
     if len({recipe.task for recipe in recipes.values()}) > 1:
-        raise SaccadeError("these recipes have different tasks; compare recipes of one task")
+        raise SaccadeError(
+            "these recipes have different tasks; compare recipes of one task", code="tasks-differ"
+        )
     for name, recipe in recipes.items():
         if all(getattr(recipe.training, limit) in (None, AUTO) for limit in LIMITS):
             raise SaccadeError(
-                f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20"
+                f"{name} leaves open how long it trains, so a comparison would not be fair; set training.epochs=20",
+                code="length-left-open",
             )
         config.recipes_before(recipe)
         api.check_options(recipe, options)

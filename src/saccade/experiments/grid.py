@@ -25,7 +25,8 @@ def split_values(text: str) -> list[str]:
             pass
         elif letter in PAIRS.values():
             raise SaccadeError(
-                f"'{text}': '{letter}' closes no bracket; write values such as {{name: window, left: 3}}"
+                f"'{text}': '{letter}' closes no bracket; write values such as {{name: window, left: 3}}",
+                code="bracket-open",
             )
         elif letter in PAIRS or (
             letter in QUOTES and found[-1].rstrip()[-1:] in ("", ",", ":", *PAIRS)
@@ -36,7 +37,10 @@ def split_values(text: str) -> list[str]:
         else:
             found[-1] += letter
     if ends:
-        raise SaccadeError(f"'{text}': {ends[-1]} is missing at the end; close what was opened")
+        raise SaccadeError(
+            f"'{text}': {ends[-1]} is missing at the end; close what was opened",
+            code="bracket-open",
+        )
     return [value.strip() for value in found]
 
 
@@ -59,16 +63,19 @@ def variations(words: Sequence[str], given: Sequence[str] = ()) -> dict[str, lis
         values = split_values(text)
         if not key or "" in values or len(values) < 2:
             raise SaccadeError(
-                f"--vary is '{word}'; write a key and several values, such as model.score=dot,additive"
+                f"--vary is '{word}'; write a key and several values, such as model.score=dot,additive",
+                code="not-a-variation",
             )
         if key in (*axes, *given):
             raise SaccadeError(
-                f"{key} is given twice; vary it by one --vary, and do not set it besides"
+                f"{key} is given twice; vary it by one --vary, and do not set it besides",
+                code="given-twice",
             )
         axes[key] = values
     if math.prod(map(len, axes.values())) > MOST_ROWS:
         raise SaccadeError(
-            f"--vary makes more than {MOST_ROWS:,} combinations; vary fewer settings"
+            f"--vary makes more than {MOST_ROWS:,} combinations; vary fewer settings",
+            code="too-many-rows",
         )
     last = [key.rpartition(".")[2] for key in axes]
     short = [name if last.count(name) == 1 else key for key, name in zip(axes, last, strict=True)]
@@ -77,7 +84,8 @@ def variations(words: Sequence[str], given: Sequence[str] = ()) -> dict[str, lis
         name = ",".join(f"{key}={called(value)}" for key, value in zip(short, chosen, strict=True))
         if name in rows:
             raise SaccadeError(
-                f"two rows would be called '{name}'; leave one of the two values out"
+                f"two rows would be called '{name}'; leave one of the two values out",
+                code="duplicate-name",
             )
         rows[name] = [f"{key}={value}" for key, value in zip(axes, chosen, strict=True)]
     return rows
@@ -97,7 +105,8 @@ def vary(
             made = read_recipe(where, [*settings, *chosen])
             if varied and made in found.values():
                 raise SaccadeError(
-                    f"{row} is the same recipe as another row; leave one of the two values out"
+                    f"{row} is the same recipe as another row; leave one of the two values out",
+                    code="duplicate-recipe",
                 )
             found[row] = made
     return found

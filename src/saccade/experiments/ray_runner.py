@@ -30,7 +30,8 @@ def cluster(count: int, threads: int) -> Iterator[Any]:
         import ray
     except ImportError:
         raise SaccadeError(
-            "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'"
+            "--on ray needs the package ray; install it with: pip install 'saccade-attention[cluster]'",
+            code="package-missing",
         ) from None
     mine = not ray.is_initialized()
     if mine:

@@ -107,7 +107,8 @@ def best_rate(job: Job) -> Values:
     worked = [values for values in found if values["final_loss"] is not None]
     if found and not worked:
         raise SaccadeError(
-            f"{job.label}: no learning rate of its sweep works; the first: {found[0]['error']}"
+            f"{job.label}: no learning rate of its sweep works; the first: {found[0]['error']}",
+            code="sweep-failed",
         )
     return (
         {"learning_rate": min(worked, key=lambda values: values["final_loss"])["learning_rate"]}

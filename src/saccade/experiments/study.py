@@ -216,7 +216,8 @@ class Study:
                 raise SaccadeError(
                     f"the row '{name}' cannot be made here: {why}"
                     if why
-                    else f"the table {self.name} has no row named '{name}'{did_you_mean(name, known)}"
+                    else f"the table {self.name} has no row named '{name}'{did_you_mean(name, known)}",
+                    code="unknown-row",
                 )
 
     def plan(self, only: Sequence[str], seeds: int) -> list[Job]:
@@ -231,7 +232,9 @@ def claim(out: Path, name: str, scale: str) -> None:
     machine alone."""
     mine = {"table": name, "scale": scale}
     if os.path.exists(out) and not out.is_dir():
-        raise SaccadeError(f"{out} is a file; give a folder for the table with out=…")
+        raise SaccadeError(
+            f"{out} is a file; give a folder for the table with out=…", code="not-a-folder"
+        )
     if os.path.isfile(out / PLAN):
         try:
             kept = json.loads((out / PLAN).read_text(encoding="utf-8"))
@@ -244,12 +247,14 @@ def claim(out: Path, name: str, scale: str) -> None:
                 else "something else"
             )
             raise SaccadeError(
-                f"{out} contains the {other}, expected {name} at scale {scale}; choose another out=…"
+                f"{out} contains the {other}, expected {name} at scale {scale}; choose another out=…",
+                code="table-differs",
             )
         return
     if os.path.isdir(out) and any(path.name != RESULTS for path in out.iterdir()):
         raise SaccadeError(
-            f"{out} contains other files and no table; choose an empty or new folder with out=…"
+            f"{out} contains other files and no table; choose an empty or new folder with out=…",
+            code="foreign-files",
         )
     write_atomically(out / PLAN, (json.dumps(mine) + "\n").encode())
 

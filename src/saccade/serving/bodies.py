@@ -69,6 +69,7 @@ class Intake:
             raise Refused(
                 415,
                 "a form in parts is not read to find a key; send the key as the header Authorization: Bearer KEY",
+                code="key-not-found",
             )
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -77,6 +78,7 @@ class Intake:
             raise Refused(
                 408,
                 f"the body did not arrive within {self.limits.seconds:g} seconds; send it faster",
+                code="body-too-slow",
             ) from None
 
     async def receive_all(self, request: Request, most: int) -> bytearray:
@@ -84,15 +86,17 @@ class Intake:
         while True:
             got = {} if expected > most else await request.receive()
             if got.get("type") == "http.disconnect":
-                raise Refused(400, "the client went away")
+                raise Refused(400, "the client went away", code="client-gone")
             part = got.get("body", b"")
             if max(expected, len(body) + len(part)) > most:
                 raise Refused(
-                    413, f"expected a body of at most {most:,} bytes; send less in a request"
+                    413,
+                    f"expected a body of at most {most:,} bytes; send less in a request",
+                    code="body-too-large",
                 )
             if self.held + len(part) > self.budget:
                 what = f"requests of {self.budget / 2**20:,.0f} MiB are being read already"
-                raise Refused(503, f"{what}; try again in a second", Retry_After="1")
+                raise Refused(503, f"{what}; try again in a second", code="busy", Retry_After="1")
             body += part
             self.held += len(part)
             request.scope[HELD] = len(body)
@@ -134,7 +138,11 @@ def parse_body(header: str, body: bytearray, most: int, has_image: bool = False)
         check_rest(len(body), most)
         return parse_form(body)
     if kind not in ("application/json", ""):
-        raise Refused(415, "expected application/json, or a form; set the Content-Type")
+        raise Refused(
+            415,
+            "expected application/json, or a form; set the Content-Type",
+            code="wrong-content-type",
+        )
     image = cut_image(body, most) if has_image else None
     check_rest(len(body), most)
     values = parse_json(body)
@@ -148,6 +156,7 @@ def check_rest(size: int, most: int) -> None:
         raise Refused(
             413,
             f"expected at most {most:,} bytes beside an image, got {size:,}; send less in a request",
+            code="body-too-large",
         )
 
 
@@ -158,7 +167,9 @@ def parse_json(body: bytes | bytearray) -> Any:
     for count, _ in enumerate(TOKEN.finditer(body)):
         if count == MAX_VALUES:
             raise Refused(
-                400, f"expected at most {MAX_VALUES:,} values in the body; send fewer in a request"
+                400,
+                f"expected at most {MAX_VALUES:,} values in the body; send fewer in a request",
+                code="too-many-values",
             )
     try:
         text = body.decode()
@@ -170,7 +181,9 @@ def parse_json(body: bytes | bytearray) -> Any:
         RecursionError,
     ):  # also bytes that are not UTF-8, and numbers of thousands of digits
         raise Refused(
-            400, 'the body is not JSON; send an object such as {"text": "…"} in UTF-8'
+            400,
+            'the body is not JSON; send an object such as {"text": "…"} in UTF-8',
+            code="not-json",
         ) from None
 
 
@@ -219,13 +232,16 @@ def decode_image(text: bytearray | str, start: int = 0, end: int | None = None) 
         raise Refused(
             422,
             "the image is not base64; encode the bytes of its file, or send a form with the file",
+            code="not-base64",
         ) from None
     with memoryview(body) as view, view[start:out] as found:
         return bytes(found)
 
 
 def parse_form(body: bytearray) -> dict[str, Any]:
-    refused = Refused(400, "the body is not a form; send name=value&name=value in UTF-8")
+    refused = Refused(
+        400, "the body is not a form; send name=value&name=value in UTF-8", code="bad-form"
+    )
     pairs, start = list[tuple[str, str]](), 0
     while start <= len(body) > 0:
         end = body.find(b"&", start)
@@ -257,7 +273,9 @@ def unquote(body: bytearray, start: int, end: int) -> str:
 
 def parse_parts(header: str, body: bytearray, most: int) -> dict[str, Any]:
     """A form in parts; the file of an image stays bytes."""
-    refused = Refused(400, "the body is not a form in parts; let your HTTP library make it")
+    refused = Refused(
+        400, "the body is not a form in parts; let your HTTP library make it", code="bad-form"
+    )
     named = (
         BOUNDARY.match(header.strip())
         if len(header) <= MAX_PART_LINE_BYTES and header.isascii()
@@ -363,5 +381,9 @@ def from_form(kind: type, values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and str not in wanted:
             found[name] = parse_json(value.encode("utf-8", "replace"))
         elif isinstance(value, list) and not any(typing.get_origin(one) is list for one in wanted):
-            raise Refused(400, f"the field '{name}' was given {len(value)} times; give it once")
+            raise Refused(
+                400,
+                f"the field '{name}' was given {len(value)} times; give it once",
+                code="given-twice",
+            )
     return found

@@ -61,7 +61,11 @@ class Libre:
     async def translate(self, request: Request) -> Response:
         asked: LibreTranslate = await self.read(request, LibreTranslate)
         if asked.format != "text":
-            raise Refused(422, "expected the format text; take the marks out of the text first")
+            raise Refused(
+                422,
+                "expected the format text; take the marks out of the text first",
+                code="format-not-supported",
+            )
         served = self.choose(asked.source, asked.target)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         how = Translate(asked.q, beam=min(asked.alternatives + 1, self.service.limits.beam))
@@ -87,7 +91,9 @@ class Libre:
         if not able or (source == "auto" and len({one.languages[0] for one in able}) > 1):
             known = ", ".join(sorted({"-".join(one.languages) for one in self.models()})) or "none"
             raise Refused(
-                422, f"expected languages that a model has, got other ones; there are: {known}"
+                422,
+                f"expected languages that a model has, got other ones; there are: {known}",
+                code="unknown-language",
             )
         return able[0]
 
@@ -112,6 +118,7 @@ class Libre:
             raise Refused(
                 422,
                 f"languages are detected where there is one, and here are {len(sources)}; name the source",
+                code="several-languages",
             )
         return reply([{"confidence": 100, "language": next(iter(sources))}])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from .replies import answer_error
+from .replies import LIKE_LIBRETRANSLATE, answer_error
 from .schema import Refused
 from .web_page import FILES as PAGE
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # no key is needed; the page has nothing in it before one is entered
 FREE = ("/health/live", "/health/ready", *PAGE)
-KEY_IN_BODY = ("/translate", "/languages", "/detect")  # where LibreTranslate's clients send it
 HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "x-content-type-options": "nosniff",
@@ -82,27 +81,35 @@ class Guard:
             what = (
                 "this service has another name than the Host header says; name it with --allow-host"
             )
-            return Refused(400, what)
+            return Refused(400, what, code="wrong-host")
         origin = headers.get("origin", "")
         own = origin.partition("://")[2] == headers["host"]
         if origin and not own and origin not in settings.origins:
-            return Refused(403, "pages of other origins may not ask here; name theirs with --cors")
+            return Refused(
+                403,
+                "pages of other origins may not ask here; name theirs with --cors",
+                code="wrong-origin",
+            )
         encodings = {
             value for name, value in scope["headers"] if name.lower() == b"content-encoding"
         }
         if encodings - {b"identity"}:
-            return Refused(415, "a compressed body is not read; send it as it is")
+            return Refused(
+                415, "a compressed body is not read; send it as it is", code="compressed-body"
+            )
         length = headers.get("content-length", "0")
         most = max(limits.body, limits.image_body)
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             return Refused(
-                413, f"expected a body of at most {most:,} bytes; send less in a request"
+                413,
+                f"expected a body of at most {most:,} bytes; send less in a request",
+                code="body-too-large",
             )
         if settings.keys and scope["path"] not in FREE:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
             if not settings.knows_key(given):
-                if scope["path"] not in KEY_IN_BODY:
+                if scope["path"] not in LIKE_LIBRETRANSLATE:  # whose clients send it in the body
                     return unknown_key()
                 scope["needs_key"] = True
         if scope["path"] in self.work and scope["method"] == "POST":
@@ -112,4 +119,4 @@ class Guard:
 
 def unknown_key() -> Refused:
     what = "a key is needed; send it as the header Authorization: Bearer KEY"
-    return Refused(401, what, WWW_Authenticate="Bearer")
+    return Refused(401, what, code="key-missing", WWW_Authenticate="Bearer")

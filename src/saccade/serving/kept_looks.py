@@ -93,18 +93,22 @@ def looked(served: Served, look: Look, *given: Any) -> dict[str, Any]:
         raise Refused(
             422,
             f"expected at most {LONG} tokens beside an image, got {tokens:,}; send a shorter text",
+            code="text-too-long",
         )
     start = tuple(one and one[:BEGINNING] for one in given)
     first = looks.find((served, start), lambda: show(*start))
     names = [site.name for site in first.sites]
     name = best_site(first.sites).name if look.layer is None else look.layer
     if name not in names:
-        raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, names)}")
+        raise SaccadeError(
+            f"no attention named '{name}'{did_you_mean(name, names)}", code="unknown-attention"
+        )
     cells = len(first[name].weights) * tokens**2
     if cells > MOST_CELLS:
         raise Refused(
             422,
             f"{tokens:,} tokens give up to {cells:,} weights, more than {MOST_CELLS:,}; send a shorter text",
+            code="too-many-weights",
         )
     text, target = (*given, None)[:2]
     whole = looks.find((served, given, name), lambda: show(text, target, only=name))
@@ -126,10 +130,12 @@ def view(
     ):
         has = f"'{site.name}' has {shape[0]} heads, {shape[1]} rows and {shape[2]} columns"
         asked = f"heads {heads[:8]} of rows {first} to {last} and columns {left} to {right} were asked for"
-        raise Refused(422, f"{has}, and {asked}; choose among these")
+        raise Refused(422, f"{has}, and {asked}; choose among these", code="out-of-range")
     if site.grid is not None and (look.pool > 1 or (left, right) != (0, shape[2])):
         raise Refused(
-            422, "weights over a picture are answered whole; leave out 'columns' and 'pool'"
+            422,
+            "weights over a picture are answered whole; leave out 'columns' and 'pool'",
+            code="setting-without-effect",
         )
     pool = 1 if look.pool == 0 and site.grid is not None else look.pool
 
@@ -148,7 +154,11 @@ def view(
         )
     if cells(pool) > limits.cells:
         most = f"expected at most {limits.cells:,} weights in an answer"
-        raise Refused(422, f"{most}, got {cells(pool):,}; ask for fewer rows or heads")
+        raise Refused(
+            422,
+            f"{most}, got {cells(pool):,}; ask for fewer rows or heads",
+            code="too-many-weights",
+        )
     weights = site.weights[:, first:last, left:right]
     weights = weights if look.heads is None else weights[heads]
     weights = pooled(weights.mean(0, keepdims=True) if look.mean else weights, pool)

@@ -63,8 +63,8 @@ COMPLETED = shape(
     {"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": listing(CHOICE)},
     usage=USAGE,
 )
-# the second as OpenAI's clients want it
-ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT})]}})
+# the second as OpenAI's clients want it; those of LibreTranslate get no code
+ERROR = shape({"error": {"anyOf": [TEXT, shape({"message": TEXT, "code": TEXT})]}}, code=TEXT)
 MODEL = shape(
     {
         "id": TEXT,

@@ -141,7 +141,7 @@ class Protocol(H11Protocol):
             HEAD_SECONDS, self.timeout_keep_alive_handler
         )
         if len(self.connections) > self.most:
-            self.refuse(503, "Service Unavailable", BUSY, "retry-after: 1\r\n")
+            self.refuse(503, "Service Unavailable", BUSY, "busy", "retry-after: 1\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -159,13 +159,13 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE, h11.ERROR):
-            self.refuse(400, "Bad Request", self.conn.refusal)
+            self.refuse(400, "Bad Request", self.conn.refusal, "bad-request")
         else:  # it has its answer already
             self.transport.close()
 
-    def refuse(self, status: int, reason: str, sentence: str, more: str = "") -> None:
+    def refuse(self, status: int, reason: str, sentence: str, code: str, more: str = "") -> None:
         """Answer, then discard input for a moment: closing at once could lose the answer."""
-        body = json.dumps({"error": sentence}).encode()
+        body = json.dumps({"error": sentence, "code": code}).encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
         self.transport.write(
@@ -192,7 +192,8 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, most))
         if now < MIN_FILES:
             raise SaccadeError(
-                f"at most {now} files may be open here, and a service needs {MIN_FILES}; allow more with ulimit -n"
+                f"at most {now} files may be open here, and a service needs {MIN_FILES}; allow more with ulimit -n",
+                code="too-few-files",
             )
         Protocol.most = max(now - SPARE_CONNECTIONS, now // 2)
         Protocol.lingering = (now - Protocol.most) // 2

@@ -14,6 +14,7 @@ from ..errors import SaccadeError
 from .schema import Refused
 
 LIKE_OPENAI = ("/v1/completions",)
+LIKE_LIBRETRANSLATE = ("/translate", "/languages", "/detect")
 log = logging.getLogger("saccade.serving")
 
 
@@ -51,19 +52,24 @@ def event(value: Any) -> bytes:
 
 
 def answer_error(request: Any, error: Exception) -> Response:
-    """One sentence for whatever went wrong; clients of OpenAI look for it elsewhere."""
-    status, headers, sentence = 500, dict[str, str](), "the service failed here; its log says why"
+    """One sentence and its code for whatever went wrong, in the format that the path's clients expect."""
+    status, headers, code = 500, dict[str, str](), "service-failed"
+    sentence = "the service failed here; its log says why"
     if isinstance(error, Refused):
-        status, headers, sentence = error.status, error.headers, str(error)
+        status, headers, code, sentence = error.status, error.headers, error.code, str(error)
     elif isinstance(error, SaccadeError):
-        status, sentence = 422, str(error)
+        status, code, sentence = 422, error.code, str(error)
     elif isinstance(error, HTTPException):
         known = {404: "no route has this path", 405: "this route has another method"}
         status, headers = error.status_code, dict(error.headers or {})
         sentence = f"{known[status]}; see /openapi.json" if status in known else str(error.detail)
+        code = {404: "unknown-path", 405: "wrong-method"}.get(status, "bad-request")
     else:
         log.error("a request failed", exc_info=error)
     if request.scope["path"] in LIKE_OPENAI:
-        about = {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}
+        about = {"message": sentence, "type": "invalid_request_error", "param": None, "code": code}
         return reply({"error": about}, status, headers)
-    return reply({"error": sentence}, status, headers)
+    body = {"error": sentence, "code": code}
+    if request.scope["path"] in LIKE_LIBRETRANSLATE:
+        del body["code"]
+    return reply(body, status, headers)

@@ -34,11 +34,11 @@ WORDS = {
 
 
 class Refused(Exception):
-    """What is answered instead of a result: a status and one sentence."""
+    """What is answered instead of a result: a status, one sentence and its code in kebab case."""
 
-    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+    def __init__(self, status: int, sentence: str, *, code: str, **headers: str) -> None:
         super().__init__(sentence)
-        self.status = status
+        self.status, self.code = status, code
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
@@ -85,13 +85,18 @@ def read(kind: type[T], values: Any, limits: Limits, where: str = "") -> T:
         raise Refused(
             400,
             f"expected an object{where and ' as ' + where}, got {describe(values)}; see /openapi.json",
+            code="wrong-type",
         )
     known = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""
     for name in values:
         if name not in known:
             shown = safe(name)
-            raise Refused(400, f"unknown field '{prefix}{shown}'{did_you_mean(shown, known)}")
+            raise Refused(
+                400,
+                f"unknown field '{prefix}{shown}'{did_you_mean(shown, known)}",
+                code="unknown-field",
+            )
     found, types_of = {}, hints(kind)  # type: ignore[arg-type]
     for name, one in known.items():
         if name in values:
@@ -100,7 +105,9 @@ def read(kind: type[T], values: Any, limits: Limits, where: str = "") -> T:
             )
         elif one.default is MISSING and one.default_factory is MISSING:
             raise Refused(
-                400, f"the field '{prefix}{name}' is missing; give {one.metadata['about'].text}"
+                400,
+                f"the field '{prefix}{name}' is missing; give {one.metadata['about'].text}",
+                code="field-missing",
             )
     return kind(**found)
 
@@ -117,6 +124,7 @@ def check(value: Any, hint: Any, about: About, limits: Limits, name: str) -> Any
                 raise Refused(
                     400,
                     f"expected 1 to {most} items in '{name}', got {len(value)}; send fewer in a request",
+                    code="number-of-items",
                 )
             return [
                 check(each, typing.get_args(one)[0], about, limits, f"{name}[{n}]")
@@ -143,7 +151,11 @@ def check(value: Any, hint: Any, about: About, limits: Limits, name: str) -> Any
         WORDS.get(one, "a list" if typing.get_origin(one) is list else "an object")
         for one in choices(hint)
     )
-    raise Refused(400, f"expected {expected} as '{name}', got {describe(value)}; see /openapi.json")
+    raise Refused(
+        400,
+        f"expected {expected} as '{name}', got {describe(value)}; see /openapi.json",
+        code="wrong-type",
+    )
 
 
 def check_text(value: str, about: About, limits: Limits, name: str) -> str:
@@ -152,14 +164,17 @@ def check_text(value: str, about: About, limits: Limits, name: str) -> str:
         raise Refused(
             400,
             f"expected at most {most:,} characters as '{name}', got {len(value):,}; send it in parts",
+            code="text-too-long",
         )
     if about.word and not value.strip():
-        raise Refused(400, f"the text '{name}' is empty; give at least one word")
+        raise Refused(400, f"the text '{name}' is empty; give at least one word", code="empty-text")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise Refused(
-            400, f"the text '{name}' has half of a surrogate pair; send whole characters"
+            400,
+            f"the text '{name}' has half of a surrogate pair; send whole characters",
+            code="damaged-text",
         ) from None
     return value
 
@@ -175,6 +190,7 @@ def check_range(value: Any, about: About, limits: Limits, name: str) -> Any:
         raise Refused(
             400,
             f"expected {bounds} as '{name}', got {describe(value)}; choose a number in this range",
+            code="out-of-range",
         )
     return value
 

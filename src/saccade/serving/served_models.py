@@ -83,7 +83,8 @@ class Served:
         self.does = list(self.task.routes)
         if not self.does:
             raise SaccadeError(
-                f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out"
+                f"{with_article(system.recipe.task)} model as '{name}' can answer nothing here; leave it out",
+                code="cannot-serve",
             )
         self.fast = self.task.by_token and why_plain(self.model) is None
         self.flows: dict[int, Flow] = {}
@@ -225,7 +226,7 @@ class Shelf:
                 if name is None
                 else f"no model named '{name[:64]}' here can {verb}"
             )
-            raise Refused(404, f"{asked}{did_you_mean(name or '', able)}")
+            raise Refused(404, f"{asked}{did_you_mean(name or '', able)}", code="unknown-model")
         return able[name]
 
 
@@ -250,9 +251,13 @@ def name_models(words: Sequence[str]) -> dict[str, Path]:
             name = path.parent.name if path.name in ("best", "last") else path.resolve().name
         if not NAME.fullmatch(name):
             raise SaccadeError(
-                f"expected a name of letters, digits, '.', '_' and '-', got '{name}'; give one: NAME={folder}"
+                f"expected a name of letters, digits, '.', '_' and '-', got '{name}'; give one: NAME={folder}",
+                code="bad-name",
             )
         if name in found:
-            raise SaccadeError(f"two models are named '{name}'; give other names: NAME={folder}")
+            raise SaccadeError(
+                f"two models are named '{name}'; give other names: NAME={folder}",
+                code="duplicate-name",
+            )
         found[name] = Path(folder)
     return found

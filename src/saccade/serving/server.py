@@ -174,7 +174,8 @@ def bind(settings: Settings) -> socket.socket:
         made.close()
         why = getattr(error, "strerror", None) or error
         raise SaccadeError(
-            f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port"
+            f"cannot listen at {settings.host}:{settings.port} ({why}); choose others with --host and --port",
+            code="cannot-listen",
         ) from None
     return made
 

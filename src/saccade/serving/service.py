@@ -107,7 +107,12 @@ class Service:
     def stop(self) -> None:
         """Begins to end: what is not answered in time is refused."""
         self.stopping = True
-        late = Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
+        late = Refused(
+            503,
+            "the service is ending; ask again in a moment",
+            code="service-ending",
+            Retry_After="5",
+        )
         asyncio.get_running_loop().call_later(
             STOP_SECONDS, lambda: self.worker.refuse(list(self.worker.active), late)
         )
@@ -115,7 +120,12 @@ class Service:
     def check_open(self) -> None:
         """Refuses at once what has no space here."""
         if self.stopping:
-            raise Refused(503, "the service is ending; ask again in a moment", Retry_After="5")
+            raise Refused(
+                503,
+                "the service is ending; ask again in a moment",
+                code="service-ending",
+                Retry_After="5",
+            )
         self.worker.check_room()
 
     def endpoint(self, verb: str) -> Any:
@@ -149,10 +159,11 @@ class Service:
             if together.done():
                 return list(together.result())
             if gone.done():
-                raise Refused(400, "the client went away")
+                raise Refused(400, "the client went away", code="client-gone")
             raise Refused(
                 503,
                 f"this took longer than {self.limits.seconds:g} seconds; try again later",
+                code="took-too-long",
                 Retry_After="5",
             )
         finally:
@@ -191,11 +202,19 @@ class Service:
         """What a request sent, as the fields of the task: several texts, or one image with what belongs to it."""
         text, image = getattr(asked, "text", None), getattr(asked, "image", None)
         if (text is None) == (image is None):
-            raise Refused(422, "expected one of 'text' and 'image'; send what the model labels")
+            raise Refused(
+                422,
+                "expected one of 'text' and 'image'; send what the model labels",
+                code="wrong-input",
+            )
         if image is None:
             texts = listed(text or "", asked.look)
             if served.sees:
-                raise Refused(422, f"the model '{served.name}' labels an image; send that instead")
+                raise Refused(
+                    422,
+                    f"the model '{served.name}' labels an image; send that instead",
+                    code="wrong-input",
+                )
             return [(one,) for one in texts]
         picture = await self.picture(served, image)
         more = (getattr(asked, name) for name in served.task.fields if name != "image")
@@ -203,7 +222,9 @@ class Service:
 
     async def picture(self, served: Served, image: str | bytes) -> Any:
         if not served.sees:
-            raise Refused(422, f"the model '{served.name}' reads no images; send a text")
+            raise Refused(
+                422, f"the model '{served.name}' reads no images; send a text", code="wrong-input"
+            )
         found = await self.intake.run(
             lambda: served.picture(image if isinstance(image, bytes) else decode_image(image))
         )
@@ -218,6 +239,7 @@ class Service:
                 raise Refused(
                     422,
                     f"the model '{served.name}' needs {'a' if name in looks else 'no'} field '{name}' to look; see /openapi.json",
+                    code="wrong-look",
                 )
         given = [image if name == "image" else getattr(asked, name) for name in looks]
         return await self.with_look(
@@ -235,7 +257,11 @@ class Service:
 
     async def generate(self, request: Request, served: Served, asked: Generate) -> Response:
         if asked.stream and asked.look is not None:
-            raise Refused(422, "'look' is not answered in a stream; leave out one of the two")
+            raise Refused(
+                422,
+                "'look' is not answered in a stream; leave out one of the two",
+                code="wrong-look",
+            )
         job = served.generate(asked, asked.prompt, asked.limit)
         if asked.stream:
             return self.streamed(job, self.events(job, asked.limit))
@@ -256,11 +282,12 @@ class Service:
         except TimeoutError:
             yield event(
                 {
-                    "error": f"this took longer than {self.limits.seconds:g} seconds; ask for fewer tokens"
+                    "error": f"this took longer than {self.limits.seconds:g} seconds; ask for fewer tokens",
+                    "code": "took-too-long",
                 }
             )
         except (Refused, SaccadeError) as error:
-            yield event({"error": str(error)})
+            yield event({"error": str(error), "code": error.code})
         finally:
             job.cancel()
 
@@ -281,7 +308,10 @@ class Service:
     async def ready(self, _: Request) -> Response:
         if self.stopping or len(self.shelf.models) < len(self.settings.models):
             raise Refused(
-                503, "the service is starting or ending; ask again in a moment", Retry_After="1"
+                503,
+                "the service is starting or ending; ask again in a moment",
+                code="not-ready",
+                Retry_After="1",
             )
         return reply({"status": "ready"})
 
@@ -299,7 +329,9 @@ def listed(text: str | list[str], look: Any) -> list[str]:
     """Texts as a list; attention is answered for one."""
     found = [text] if isinstance(text, str) else text
     if look is not None and (len(found) > 1 or not found[0].strip()):
-        raise Refused(422, "'look' is for one text that has words; send it by itself")
+        raise Refused(
+            422, "'look' is for one text that has words; send it by itself", code="wrong-look"
+        )
     return found
 
 

@@ -34,7 +34,8 @@ class Limits:
         for name, value in vars(self).items():
             if not 0 < value <= 2**40:
                 raise SaccadeError(
-                    f"expected a limit of {name} above 0, got {value}; give a larger one"
+                    f"expected a limit of {name} above 0, got {value}; give a larger one",
+                    code="out-of-range",
                 )
 
 
@@ -58,12 +59,15 @@ class Settings:
     def __post_init__(self) -> None:
         if not is_local(self.host) and not self.keys and not self.open:
             what = f"the address {self.host} can be reached from other machines, and no key is set"
-            raise SaccadeError(f"{what}; give --key-file FILE, or --open to let anybody in")
+            raise SaccadeError(
+                f"{what}; give --key-file FILE, or --open to let anybody in", code="key-missing"
+            )
         if "*" in self.origins or any(
             not one.startswith(("http://", "https://")) for one in self.origins
         ):
             raise SaccadeError(
-                "expected origins such as https://example.org; name each with --cors"
+                "expected origins such as https://example.org; name each with --cors",
+                code="bad-origin",
             )
 
     def knows_key(self, given: str) -> bool:
@@ -109,12 +113,14 @@ def read_keys(path: Path) -> tuple[str, ...]:
         lines = path.read_text(encoding="ascii").split()
     except (OSError, ValueError):
         raise SaccadeError(
-            f"the key file {path} cannot be read as lines of ASCII; check its path and permissions"
+            f"the key file {path} cannot be read as lines of ASCII; check its path and permissions",
+            code="cannot-read",
         ) from None
     short = next((n for n, key in enumerate(lines, 1) if len(key) < MIN_KEY_CHARACTERS), None)
     if short is not None or not lines:
         got = f"key {short} of {path} is shorter" if short else f"{path} is empty"
         raise SaccadeError(
-            f"expected keys of at least {MIN_KEY_CHARACTERS} characters, one per line; {got}; make one: openssl rand -hex 32"
+            f"expected keys of at least {MIN_KEY_CHARACTERS} characters, one per line; {got}; make one: openssl rand -hex 32",
+            code="bad-key",
         )
     return tuple(lines)

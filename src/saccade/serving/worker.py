@@ -127,6 +127,7 @@ class Worker(threading.Thread):
             raise Refused(
                 429,
                 f"{len(self.active):,} texts are waiting already; try again in a second",
+                code="busy",
                 Retry_After="1",
             )
 

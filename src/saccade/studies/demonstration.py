@@ -105,7 +105,7 @@ def sentences_in(to: str) -> tuple[Pair, ...]:
 def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
     """Whether each run is finished. The folder is new or empty, or that of a demo with the same settings: no other run is touched."""
     if os.path.exists(out) and not out.is_dir():
-        raise SaccadeError(f"{out} is a file; choose a folder with --out")
+        raise SaccadeError(f"{out} is a file; choose a folder with --out", code="not-a-folder")
     runs = {name: out / name for name in CALLED}
     wrong = [
         folder
@@ -116,7 +116,8 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
         wrong.append(out)
     if wrong:
         raise SaccadeError(
-            f"{wrong[0]} contains other files than a demo's run; choose another --out"
+            f"{wrong[0]} contains other files than a demo's run; choose another --out",
+            code="foreign-files",
         )
     finished = {}
     for name, folder in runs.items():
@@ -126,7 +127,8 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
             found = api.differences(begun.to_dict(), adopt(made, begun).to_dict())
             if changed := [key for key in found if key != "device"]:
                 raise SaccadeError(
-                    f"{folder} is a run with a different {changed[0]} than this demo's; choose another --out"
+                    f"{folder} is a run with a different {changed[0]} than this demo's; choose another --out",
+                    code="recipe-differs",
                 )
         progress = RunFolder(folder, {}).progress()
         finished[name] = progress is not None and progress.done
@@ -229,7 +231,7 @@ def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Fu
             else:
                 note(text)
         if process.wait() != 0:
-            raise SaccadeError(error)
+            raise SaccadeError(error, code="command-failed")
 
     with process, ThreadPoolExecutor(1) as thread:
         try:

@@ -54,7 +54,8 @@ def build(
                 given = made.kind.vocabularies(read_json(first / "tokenizer.json"))
         except (KeyError, TypeError):
             raise SaccadeError(
-                f"{first}/tokenizer.json contains no vocabulary; copy the model folder again"
+                f"{first}/tokenizer.json contains no vocabulary; copy the model folder again",
+                code="not-a-vocabulary",
             ) from None
     task = learned_task or made.kind.learn(made, examples, *given)
     torch.manual_seed(made.seed)
@@ -83,7 +84,9 @@ def starting_folder(start: str) -> Path:
     run = Path(start) if file is None else usual_run(file)
     if file is not None and not os.path.isdir(run):
         what = f"start_from is the recipe {file.stem}, which has no run in {run}"
-        raise SaccadeError(f"{what}; train it first: saccade train {start}")
+        raise SaccadeError(
+            f"{what}; train it first: saccade train {start}", code="start-from-missing"
+        )
     return model_folder(run)
 
 
@@ -103,7 +106,8 @@ def start_from(model: nn.Module, recipe: Recipe, first: Path) -> int:
         raise SaccadeError(
             f"{error} (model.family is {there} there and {here} here)"
             if there != here
-            else str(error)
+            else str(error),
+            code="start-from-does-not-fit",
         ) from None
 
 
@@ -128,7 +132,9 @@ def check_memory(model: nn.Module, device: torch.device) -> None:
     if need > there:
         what = f"training this model takes at least {need / 2**30:,.1f} GiB (parameters, gradients, optimizer)"
         way = "choose smaller model.* sizes, or more processes with training.parallel=fsdp"
-        raise SaccadeError(f"{what}, and there are {there / 2**30:,.1f} GiB here; {way}")
+        raise SaccadeError(
+            f"{what}, and there are {there / 2**30:,.1f} GiB here; {way}", code="model-too-large"
+        )
 
 
 def prepared(made: Recipe) -> tuple[System, Work]:
@@ -158,7 +164,8 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     (`float32`), 16 (`bf16`), or on a CPU with linear layers in 8 (`int8`)."""
     if precision not in PRECISIONS:
         raise SaccadeError(
-            f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them"
+            f"expected a precision of {', '.join(PRECISIONS)}, got '{precision}'; choose one of them",
+            code="unknown-precision",
         )
     path = model_folder(Path(folder))
     return read_again(path, lambda: load_folder(path, folder, device, precision))
@@ -169,7 +176,8 @@ def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> 
     if os.path.exists(path / METADATA):
         what = "a sharded checkpoint, which contains a pickle: use it only if you trust whoever wrote it"
         raise SaccadeError(
-            f"{path} is {what}; make a model of it with `saccade consolidate {folder} --out FOLDER`"
+            f"{path} is {what}; make a model of it with `saccade consolidate {folder} --out FOLDER`",
+            code="sharded-folder",
         )
     verified(path, "model folder", MODEL_FILES)
     recipe, task, model = build_stored(path)

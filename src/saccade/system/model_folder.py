@@ -43,7 +43,8 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise SaccadeError(
-            f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again"
+            f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again",
+            code="not-a-vocabulary",
         ) from None
     with limit_size(*most):
         if numbers > UNSTORED:  # large: built without memory first, to compare every size
@@ -66,7 +67,8 @@ def model_folder(path: Path) -> Path:
     if os.path.isdir(path) and not (path / MANIFEST).exists() and (runs := runs_in(path)):
         listed = ", ".join(runs[:8]) + (" …" if len(runs) > 8 else "")
         raise SaccadeError(
-            f"{path} holds the run{'s' * (len(runs) > 1)} {listed}; name one, such as {path / runs[0]}"
+            f"{path} holds the run{'s' * (len(runs) > 1)} {listed}; name one, such as {path / runs[0]}",
+            code="run-not-chosen",
         )
     return path
 
@@ -89,11 +91,14 @@ def read_json(path: Path, most: int = LARGEST) -> Any:
         raw = read_plain(path, most)
         if sum(map(raw.count, (b",", b"[", b"{"))) > MOST_VALUES:
             raise SaccadeError(
-                f"{path} holds more than {MOST_VALUES:,} values; no model needs so many"
+                f"{path} holds more than {MOST_VALUES:,} values; no model needs so many",
+                code="too-large",
             )
         return json.loads(raw)
     except (OSError, ValueError, RecursionError):
-        raise SaccadeError(f"{path} cannot be read as JSON; copy the model folder again") from None
+        raise SaccadeError(
+            f"{path} cannot be read as JSON; copy the model folder again", code="not-json"
+        ) from None
 
 
 def read_config(path: Path) -> Recipe:

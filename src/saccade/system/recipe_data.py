@@ -37,7 +37,8 @@ def source_of(recipe: Recipe, split: str) -> str:
     where: str = getattr(recipe.data, split)
     if not where:
         raise SaccadeError(
-            f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}"
+            f"data.{split} is not set; name the data, such as data.{split}={split}.tsv or phrasebook:{split}",
+            code="data-missing",
         )
     return where
 

@@ -57,7 +57,8 @@ def read_run(path: Path) -> Run:
     """A run folder; what is not a number in its log is left out."""
     if not (path / "recipe.json").is_file():
         raise SaccadeError(
-            f"{path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote"
+            f"{path} is not a run folder: it has no recipe.json; give folders that `saccade train` wrote",
+            code="not-a-run",
         )
     rows = [
         {name: value for name, value in row.items() if is_number(value)}

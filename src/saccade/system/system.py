@@ -294,12 +294,15 @@ class System:
             plain = items(examples, 'm.evaluate("test.tsv")')
             given = [self.task.example(one, n) for n, one in enumerate(plain, 1)]
         if not given:
-            raise SaccadeError("there are no examples to evaluate on; give data with at least one")
+            raise SaccadeError(
+                "there are no examples to evaluate on; give data with at least one",
+                code="no-examples",
+            )
         try:
             known = {"controls": self.read("train")} if options.pop("controls", False) else {}
             return Metrics(self.task.evaluate(self.model, given, **options, **known))
         except WrongExample as error:  # who read the file knows its name
-            raise (SaccadeError(f"{where}, {error}") if where else error) from None
+            raise (SaccadeError(f"{where}, {error}", code=error.code) if where else error) from None
 
     # --- facts
 
@@ -345,7 +348,9 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
                 "length_penalty": "length-penalty",
             }.get(name, name)
             sentence = f"an evaluation of {recipe.task} has no option '{{}}'; leave it out"
-            raise SaccadeError(sentence.format(name), shell=sentence.format(shown))
+            raise SaccadeError(
+                sentence.format(name), shell=sentence.format(shown), code="unknown-option"
+            )
         if value is not None:
             known[name](value)
 

@@ -217,7 +217,8 @@ class AutoencodingWork(PictureWork):
         super().__init__(*given)
         if self.mixes:
             raise SaccadeError(
-                "data.augment.mixup and cutmix mix labels, and this task has none; leave them out"
+                "data.augment.mixup and cutmix mix labels, and this task has none; leave them out",
+                code="mixing-not-supported",
             )
 
     def batch(self, plan: list[int]) -> Batch:

@@ -116,7 +116,8 @@ class Classification(LabelTask):
         words = text.split()
         if len(words) < 2:
             raise SaccadeError(
-                f"'{text}' has {len(words)} word, and an effect is seen by leaving one out; give two or more"
+                f"'{text}' has {len(words)} word, and an effect is seen by leaving one out; give two or more",
+                code="text-too-short",
             )
         without = [" ".join(words[:n] + words[n + 1 :]) for n in range(len(words))]
         found = self.predict(model, [text, *without])

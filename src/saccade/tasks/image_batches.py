@@ -53,7 +53,7 @@ def size_of(recipe: Recipe, examples: Sequence[Any]) -> Size:
         except SaccadeError:
             if n == min(len(examples), FEW) - 1:
                 raise
-    raise SaccadeError("there are no pictures to train on; give at least one")
+    raise SaccadeError("there are no pictures to train on; give at least one", code="no-images")
 
 
 def sizes_from(tokens: dict[str, Any]) -> Size:
@@ -61,7 +61,8 @@ def sizes_from(tokens: dict[str, Any]) -> Size:
     height, width = tokens.get("image_size", (32, 32))
     if not (type(height) is type(width) is int and 0 < height <= LARGEST and 0 < width <= LARGEST):
         raise SaccadeError(
-            f"the model folder has pictures of {height!r} × {width!r} pixels; copy it again"
+            f"the model folder has pictures of {height!r} × {width!r} pixels; copy it again",
+            code="folder-damaged",
         )
     return height, width
 
@@ -77,7 +78,7 @@ def check_decoded(numbers: Sequence[Any]) -> None:
     """Raises the sentence about the first picture that cannot be decoded."""
     bad = next((one.wrong for one in numbers if one.wrong), None)
     if bad is not None:
-        raise SaccadeError(bad)
+        raise SaccadeError(bad, code="image-shape")
 
 
 def on_device(pixels: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -223,7 +224,8 @@ class PictureWork(ExampleWork):
             return replace(batch, inputs=self.with_images(batch, images))
         if batch.target.dim() > 1:
             raise SaccadeError(
-                "data.augment.mixup and cutmix mix labels, and this task has none; leave them out"
+                "data.augment.mixup and cutmix mix labels, and this task has none; leave them out",
+                code="mixing-not-supported",
             )
         mixed = self.augment.mix(images, chance)
         share = mixed.share.to(images.device)

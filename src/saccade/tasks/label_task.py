@@ -100,7 +100,9 @@ class LabelTask(ExampleTask):
         labels = sorted({name for one in train for name in cls.labels_of(one) or ()})
         if len(labels) < 2:
             only = f"only '{labels[0]}'" if labels else "none"
-            raise SaccadeError(f"the training data has {only} as {cls.label}; give at least two")
+            raise SaccadeError(
+                f"the training data has {only} as {cls.label}; give at least two", code="one-label"
+            )
         if cls.few_labels and len(labels) > max(20, len(train) // 2):
             what = f"the training data has {len(labels):,} {cls.label}s for {len(train):,} {cls.unit}s, nearly one each"
             raise SaccadeError(f"{what}; {cls.few_labels}", code="label-per-example")
@@ -111,7 +113,8 @@ class LabelTask(ExampleTask):
         bare = next((one for one in examples if cls.labels_of(one) is None), None)
         if bare is not None:
             raise WrongExample(
-                f"{file_of(bare) or f'line {bare.line}'}{where} has no {cls.label}; give every {cls.unit} one{more}"
+                f"{file_of(bare) or f'line {bare.line}'}{where} has no {cls.label}; give every {cls.unit} one{more}",
+                code="label-missing",
             )
 
     @classmethod
@@ -166,7 +169,8 @@ class LabelTask(ExampleTask):
         if new is not None:
             hint = did_you_mean(new, self.labels) if len(self.labels) < 100 else ""
             raise WrongExample(
-                f"{file_of(example) or f'line {example.line}'}: the {self.label} '{new}' was never seen in training{hint}"
+                f"{file_of(example) or f'line {example.line}'}: the {self.label} '{new}' was never seen in training{hint}",
+                code="unknown-label",
             )
         return [UNLABELED] * count if names is None else [known[name] for name in names]
 
@@ -252,7 +256,8 @@ class LabelTask(ExampleTask):
         ]
         if confusion and len(order) > MOST_CONFUSED:
             raise SaccadeError(
-                f"a confusion matrix of {len(order):,} labels cannot be read; leave it out above {MOST_CONFUSED}"
+                f"a confusion matrix of {len(order):,} labels cannot be read; leave it out above {MOST_CONFUSED}",
+                code="too-many-labels",
             )
         if confusion or (confusion is None and len(order) <= FEW):
             at = {n: row for row, n in enumerate(order)}

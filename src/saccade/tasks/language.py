@@ -101,7 +101,8 @@ class LanguageModelling(Task):
         cut = int((1 - (share or HELD_OUT)) * len(text))
         if not 0 < cut < len(text):
             raise SaccadeError(
-                "the text is too short to hold a part of it out; give more text, or data.dev"
+                "the text is too short to hold a part of it out; give more text, or data.dev",
+                code="text-too-short",
             )
         return [Document(text[:cut], 1)], [Document(text[cut:], 1 + text.count("\n", 0, cut))]
 
@@ -137,7 +138,8 @@ class LanguageModelling(Task):
     ) -> StreamWork:
         if self.how.carry and (recipe.training.compile is True or distributed.is_initialized()):
             raise SaccadeError(
-                "language.carry is for one process and a model that is not compiled; leave it out"
+                "language.carry is for one process and a model that is not compiled; leave it out",
+                code="carry-not-supported",
             )
         return (CarriedWork if self.how.carry else StreamWork)(self, recipe, train, dev, device)
 
@@ -232,14 +234,19 @@ class LanguageModelling(Task):
         stream = self.stream(examples, 0, device_of(model))
         if stride and (self.several or self.how.objective != "causal"):
             wrong = "a sliding window needs a causal model of one long text; leave out"
-            raise SaccadeError(f"{wrong} stride", shell=f"{wrong} --stride")
+            raise SaccadeError(
+                f"{wrong} stride", shell=f"{wrong} --stride", code="stride-without-effect"
+            )
         if stride and not 1 <= stride <= self.how.block:
             raise SaccadeError(
-                f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once"
+                f"a stride of {stride}; give 1 to {self.how.block}, the tokens the model reads at once",
+                code="out-of-range",
             )
         if memory and not (isinstance(model, TransformerXL) and 1 <= memory <= MAX_MEMORY):
             wrong = f"a memory of {memory}; give 1 to {MAX_MEMORY:,} to a model of the family transformer-xl, or leave out"
-            raise SaccadeError(f"{wrong} memory", shell=f"{wrong} --memory")
+            raise SaccadeError(
+                f"{wrong} memory", shell=f"{wrong} --memory", code="memory-without-effect"
+            )
         characters = sum(len(one.text) for one in examples)
         found: dict[str, Any] = {"documents": len(examples), "characters": characters}
         found |= self.metrics(model, stream, 16 * self.how.block)
@@ -299,7 +306,8 @@ class LanguageModelling(Task):
     def check_causal(self, what: str) -> None:
         if self.how.objective != "causal":
             raise SaccadeError(
-                f"a model with the {self.how.objective} objective {what}; use one with language.objective=causal"
+                f"a model with the {self.how.objective} objective {what}; use one with language.objective=causal",
+                code="wrong-objective",
             )
 
     def predict(
@@ -396,7 +404,8 @@ class LanguageModelling(Task):
             ids += [self.objective.hidden(len(hidden) - 1), *part]
         if len(ids) > self.how.block:
             raise SaccadeError(
-                f"the text has {len(ids)} tokens, and the model reads {self.how.block} at once; shorten it"
+                f"the text has {len(ids)} tokens, and the model reads {self.how.block} at once; shorten it",
+                code="text-too-long",
             )
         return ids, hidden
 

@@ -111,7 +111,8 @@ def rouge_scorer(names: list[str]) -> Any:
     except ImportError:
         what = "data.metrics=rouge needs the package rouge-score"
         raise SaccadeError(
-            f"{what}; install it with: pip install 'saccade-attention[metrics]'"
+            f"{what}; install it with: pip install 'saccade-attention[metrics]'",
+            code="package-missing",
         ) from None
     return RougeScorer(names)
 

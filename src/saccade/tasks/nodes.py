@@ -65,7 +65,7 @@ class Nodes(LabelTask):
             given = Vocabulary.train(["vertex"], "words")
         if recipe.vocabulary.kind != "words" and given is None:
             wrong = f"expected vocabulary.kind=words for nodes, got {recipe.vocabulary.kind}"
-            raise SaccadeError(f"{wrong}; set vocabulary.kind=words")
+            raise SaccadeError(f"{wrong}; set vocabulary.kind=words", code="wrong-vocabulary")
         made = super().learn(recipe, train, given)
         kinds = sorted({kind for one in train for *_, kind in one.edges})
         return cls(made.text, made.labels, kinds)
@@ -99,7 +99,8 @@ class Nodes(LabelTask):
                     else ("a graph, no mesh", "graph-network")
                 )
                 raise WrongExample(
-                    f"line {one.line} is {has}, which this model does not read; choose model.family={family}"
+                    f"line {one.line} is {has}, which this model does not read; choose model.family={family}",
+                    code="wrong-relation",
                 )
             self.label_numbers(one, 0)  # a label that was never seen is named
             labels = [UNLABELED if name is None else self.known[name] for name in one.labels]
@@ -111,7 +112,7 @@ class Nodes(LabelTask):
         several = next((n for n, words in enumerate(one.words) if len(words.split()) != 1), None)
         if several is not None:
             what = f"line {one.line}: node {several} has {len(one.words[several].split())} words, and this model reads one per node"
-            raise WrongExample(f"{what}; choose model.family=graph-network")
+            raise WrongExample(f"{what}; choose model.family=graph-network", code="wrong-relation")
         ids = [(pieces or [self.text.unk])[0] for pieces in self.text.encode_ids(list(one.words))]
         rows = torch.tensor(make_rows(ids, one.words, self.reads_bytes))
         rows = rows if self.reads_bytes else rows[:, 0]

@@ -135,10 +135,14 @@ class OfPositions(Objective):
         )
         if not body.sees_ahead:
             what = f"{builder.name} is causal and cannot be trained with the {self.how.objective} objective"
-            raise SaccadeError(f"{what}; choose another model.family, such as transformer-encoder")
+            raise SaccadeError(
+                f"{what}; choose another model.family, such as transformer-encoder",
+                code="family-not-supported",
+            )
         if body.embedding.reads_bytes:
             raise SaccadeError(
-                "model.embedding reads the bytes of a word, which would leak the masked token; choose another one"
+                "model.embedding reads the bytes of a word, which would leak the masked token; choose another one",
+                code="embedding-not-supported",
             )
         self.attends = isinstance(body, AttendingEncoder)
         return body
@@ -182,7 +186,8 @@ class Masked(OfPositions):
         words = np.setdiff1d(np.arange(self.vocab), special)
         if not len(words):
             raise SaccadeError(
-                "the vocabulary has no words to put where others are hidden; lower vocabulary.min_count or raise its size"
+                "the vocabulary has no words to put where others are hidden; lower vocabulary.min_count or raise its size",
+                code="vocabulary-too-small",
             )
         replaced = words[(other * len(words)).astype(np.int64)]
         shown = np.where(
@@ -241,7 +246,8 @@ class Denoising(Objective):
     def hidden(self, number: int) -> int:
         if number >= self.extra:
             raise SaccadeError(
-                f"the text hides more than {self.extra} spans ({HIDDEN}), the most this model knows; hide fewer"
+                f"the text hides more than {self.extra} spans ({HIDDEN}), the most this model knows; hide fewer",
+                code="too-many-spans",
             )
         return self.vocab + number
 

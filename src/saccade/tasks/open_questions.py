@@ -70,7 +70,8 @@ class OpenQuestions(AboutPictures, Describing):
         in training, `exact_other_picture` reads a picture of another half of the examples, `exact_other_question` the next example's question."""
         if wrong := next((one for one in examples if one.answer is None), None):
             raise WrongExample(
-                f"line {wrong.line} has no answer to compare with; give one, or use `answer`"
+                f"line {wrong.line} has no answer to compare with; give one, or use `answer`",
+                code="answer-missing",
             )
         found, halfway = super().evaluate(model, examples, *given, **search), len(examples) // 2
         turned = zip(

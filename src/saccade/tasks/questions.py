@@ -87,7 +87,8 @@ class QuestionWork(PictureWork):
         super().__init__(task, recipe, *given)
         if self.mixes:
             raise SaccadeError(
-                "data.augment.mixup and cutmix mix two pictures, and a question is about one; leave them out"
+                "data.augment.mixup and cutmix mix two pictures, and a question is about one; leave them out",
+                code="mixing-not-supported",
             )
         self.shared = SharedPlans(self.examples, self.tokens, self.multiple)
 
@@ -317,11 +318,13 @@ def asked_of(one: Any, n: int) -> tuple[Picture, str]:
         and isinstance(one[1], str)
     ):
         raise SaccadeError(
-            f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text"
+            f"question {n} is {str(one)[:60]!r}; expected an image's path and a question, both as text",
+            code="wrong-input",
         )
     if not one[1].strip():
         raise SaccadeError(
-            f"question {n} is empty; ask something, such as 'what color is the shape?'"
+            f"question {n} is empty; ask something, such as 'what color is the shape?'",
+            code="empty-question",
         )
     return one[0] if isinstance(one[0], Picture) else Filed(one_file(one[0], "an image file")), one[
         1

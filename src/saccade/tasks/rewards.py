@@ -64,7 +64,7 @@ class Reward:
         for name, value in beside.items():
             if value:
                 wrong = f"training.reward draws outputs, which does not go with training.{name}={getattr(how, name)}"
-                raise SaccadeError(f"{wrong}; leave one of them out")
+                raise SaccadeError(f"{wrong}; leave one of them out", code="setting-without-effect")
         return cls(bos, eos, how.reward_samples, how.reward_likelihood, how.smoothing)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -85,7 +85,7 @@ class Reward:
             logits = model(source[times], lengths[times], torch.cat(first))
         if left.samples:
             wrong = "training.reward draws outputs, and model.normalize=hard draws positions, which would not learn by it"
-            raise SaccadeError(f"{wrong}; leave one of them out")
+            raise SaccadeError(f"{wrong}; leave one of them out", code="setting-without-effect")
         known, own = (
             logits[: len(source), : read.shape[1]],
             logits[len(source) :, : drawn.shape[1]].float(),

@@ -42,7 +42,9 @@ class OutputLengths:
 
 def check_length(most: int) -> None:
     if not 1 <= most <= MAX_OUTPUT_TOKENS:
-        raise SaccadeError(f"a max_length of {most} tokens; give 1 to {MAX_OUTPUT_TOKENS:,}")
+        raise SaccadeError(
+            f"a max_length of {most} tokens; give 1 to {MAX_OUTPUT_TOKENS:,}", code="out-of-range"
+        )
 
 
 @dataclass(frozen=True)

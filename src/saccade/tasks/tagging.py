@@ -259,7 +259,7 @@ def token_tree(one: Sentence, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     has sizes[n] tokens)."""
     fault = tree_fault(one)
     if fault:
-        raise WrongExample(fault[1])
+        raise WrongExample(fault[1], code="tree-missing")
     assert one.heads is not None
     word = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     steps, depths = (
@@ -274,7 +274,7 @@ def with_trees(examples: Sequence[Sentence], where: str, skipped: Skipped) -> li
     faults = [(one, fault) for one in examples if (fault := tree_fault(one))]
     if 2 * len(faults) > len(examples):
         of = f"{len(faults):,} of {many(len(examples), 'sentence')} in {where}"
-        raise SaccadeError(f"{of} cannot be used; {faults[0][1][1]}")
+        raise SaccadeError(f"{of} cannot be used; {faults[0][1][1]}", code="examples-unusable")
     for one, (kind, _) in faults:
         skipped.add(where, kind, one.line)
     bad = {id(one) for one, _ in faults}

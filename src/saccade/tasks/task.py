@@ -123,7 +123,8 @@ class Task:
         count = round(share * len(examples)) or 1
         if len(examples) < 2:
             raise SaccadeError(
-                "there is one training example and no data.dev; give more examples, or a dev set"
+                "there is one training example and no data.dev; give more examples, or a dev set",
+                code="one-example",
             )
         draws = np.random.PCG64([0, 1]).random_raw(len(examples))
         chosen = set(np.argsort(draws, kind="stable")[:count].tolist())
@@ -322,7 +323,8 @@ class ExampleWork(Work):
         try:
             self.dev = task.numbers(dev)
         except WrongExample as error:
-            raise SaccadeError(f"{recipe.data.dev or recipe.data.train}, {error}") from None
+            where = recipe.data.dev or recipe.data.train
+            raise SaccadeError(f"{where}, {error}", code=error.code) from None
         # held out of the training data, where such examples are skipped
         if not recipe.data.dev and not recipe.data.strict:
             self.dev = self.fitting(self.dev, recipe, least=0) or self.dev
@@ -335,12 +337,12 @@ class ExampleWork(Work):
         reasons = [(example, self.task.misfit(example, recipe)) for example in numbers]
         wrong = [(example, reason) for example, reason in reasons if reason is not None]
         if wrong and recipe.data.strict:
-            raise SaccadeError(wrong[0][1][1])
-        if wrong and len(numbers) - len(wrong) < (
-            1 if recipe.data.max_length != AUTO and least else least * len(numbers)
-        ):
+            raise SaccadeError(wrong[0][1][1], code="wrong-example")
+        needed = 1 if recipe.data.max_length != AUTO and least else least * len(numbers)
+        if wrong and len(numbers) - len(wrong) < needed:
             raise SaccadeError(
-                f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}"
+                f"{len(wrong):,} of {len(numbers):,} examples cannot be used; {wrong[0][1][1]}",
+                code="examples-unusable",
             )
         for example, (kind, _) in wrong:
             self.skipped.add(recipe.data.train, kind, file_of(example) or example.line)
@@ -413,7 +415,9 @@ def without_trees(body: Encoder) -> Encoder:
     """The encoder, if it can read a text that has no parse tree."""
     if body.needs_relation:
         wrong = "model.position=syntax or model.position_embedding=depth, which needs the parse trees of tagging data"
-        raise SaccadeError(f"the model has {wrong}; choose another position")
+        raise SaccadeError(
+            f"the model has {wrong}; choose another position", code="relation-missing"
+        )
     return body
 
 

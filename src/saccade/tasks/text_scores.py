@@ -124,7 +124,10 @@ def bleu_metric(name: str) -> Any:
     import sacrebleu  # slow to import, and needed here alone
 
     if name not in TOKENIZERS:
-        raise SaccadeError(f"no tokenizer for BLEU named '{name}'{did_you_mean(name, TOKENIZERS)}")
+        raise SaccadeError(
+            f"no tokenizer for BLEU named '{name}'{did_you_mean(name, TOKENIZERS)}",
+            code="unknown-tokenizer",
+        )
     try:
         return sacrebleu.BLEU(
             tokenize={"auto": "13a", "spm": "flores101"}.get(name, name), force=True
@@ -134,11 +137,13 @@ def bleu_metric(name: str) -> Any:
             name, "sentencepiece"
         )
         raise SaccadeError(
-            f"the tokenizer {name} needs more packages; install them with: pip install {package}"
+            f"the tokenizer {name} needs more packages; install them with: pip install {package}",
+            code="package-missing",
         ) from None
     except OSError as error:
         raise SaccadeError(
-            f"the tokenizer {name} cannot be fetched ({error}); check the network, or use char"
+            f"the tokenizer {name} cannot be fetched ({error}); check the network, or use char",
+            code="cannot-fetch",
         ) from None
 
 
@@ -397,11 +402,13 @@ def moses_tokenizer(language: str) -> Any:
         from sacremoses.corpus import NonbreakingPrefixes
     except ImportError:
         raise SaccadeError(
-            "Moses tokens need the package sacremoses; install it with: pip install 'saccade-attention[scoring]'"
+            "Moses tokens need the package sacremoses; install it with: pip install 'saccade-attention[scoring]'",
+            code="package-missing",
         ) from None
     known = sorted(set(NonbreakingPrefixes().available_langs.values()))
     if language not in known:
         raise SaccadeError(
-            f"'{language}' is not a language with Moses tokens; choose one of {', '.join(known)}"
+            f"'{language}' is not a language with Moses tokens; choose one of {', '.join(known)}",
+            code="unknown-language",
         )
     return MosesTokenizer(lang=language)

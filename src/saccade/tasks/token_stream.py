@@ -54,7 +54,9 @@ class Stream:
         )
         self._made = -1
         if sum(map(len, self.each)) < 2:
-            raise SaccadeError("the text has fewer than two tokens; give more text")
+            raise SaccadeError(
+                "the text has fewer than two tokens; give more text", code="text-too-short"
+            )
         self.make(0)
 
     def make(self, epoch: int) -> None:
@@ -190,7 +192,8 @@ class CarriedWork(StreamWork):
         if not isinstance(model, Carrying):
             able = "choose model.family=rnn-decoder or transformer-xl, or xlnet for permutations"
             raise SaccadeError(
-                f"language.carry is for a model that carries a state; leave it out, or {able}"
+                f"language.carry is for a model that carries a state; leave it out, or {able}",
+                code="carry-not-supported",
             )
         return batch_loss(partial(self.read, model), batch, self.smoothing)  # type: ignore[arg-type]
 

@@ -154,7 +154,8 @@ class Translation(Generating):
         model = builder.make(Seq2Seq, len(self.source), len(self.target))
         if self.source is not self.target and model.shares_embedding:
             raise SaccadeError(
-                "model.shared is true, and there are two vocabularies; set vocabulary.joint=true"
+                "model.shared is true, and there are two vocabularies; set vocabulary.joint=true",
+                code="vocabulary-not-joint",
             )
         return model
 

@@ -117,7 +117,8 @@ def score_heads(look: Callable[[str], Document], sentences: Iterable[Sentence]) 
     if not counted:
         wrong = f"no attention between the words of a sentence was found in {skipped} sentences"
         raise SaccadeError(
-            f"{wrong}; give a model whose encoder attends to its own words, such as transformer-encoder, and sentences in words"
+            f"{wrong}; give a model whose encoder attends to its own words, such as transformer-encoder, and sentences in words",
+            code="no-self-attention",
         )
     scored = []
     for (name, head), by in sums.items():

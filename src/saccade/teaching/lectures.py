@@ -69,14 +69,19 @@ def rows(deck: str | None = None, slide: str | None = None) -> list[Row]:
     if deck is None:
         return found
     if deck not in data()["decks"]:
-        raise SaccadeError(f"no deck named '{deck}'{did_you_mean(deck, data()['decks'])}")
+        raise SaccadeError(
+            f"no deck named '{deck}'{did_you_mean(deck, data()['decks'])}", code="unknown-deck"
+        )
     found = [row for row in found if row.deck == deck]
     if slide is None:
         return found
     names = [row.slide for row in found]
     at = int(slide) - 1 if slide.isdecimal() else names.index(slide) if slide in names else -1
     if not 0 <= at < len(found):
-        raise SaccadeError(f"no slide named '{slide}' in deck {deck}{did_you_mean(slide, names)}")
+        raise SaccadeError(
+            f"no slide named '{slide}' in deck {deck}{did_you_mean(slide, names)}",
+            code="unknown-slide",
+        )
     return [found[at]]
 
 

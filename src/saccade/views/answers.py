@@ -60,7 +60,9 @@ class Result:
     def document(self) -> Document:
         """What the model looked at for this result, computed when it is asked for."""
         if self.look is None:
-            raise SaccadeError("this result does not know its model; ask the model: m.look(text)")
+            raise SaccadeError(
+                "this result does not know its model; ask the model: m.look(text)", code="no-model"
+            )
         return self.look()
 
     def save(

@@ -79,16 +79,19 @@ class Site:
         if self.weights.ndim != 3 or self.weights.shape[1:] != (len(self.rows), len(self.columns)):
             expected = f"expected heads × {len(self.rows)} rows × {len(self.columns)} columns"
             raise SaccadeError(
-                f"the weights of site '{self.name}' have the shape {self.weights.shape}; {expected}"
+                f"the weights of site '{self.name}' have the shape {self.weights.shape}; {expected}",
+                code="shapes-do-not-fit",
             )
         if not np.isfinite(self.weights).all():
             raise SaccadeError(
-                f"the weights of site '{self.name}' are not finite; the model has diverged, train it again"
+                f"the weights of site '{self.name}' are not finite; the model has diverged, train it again",
+                code="diverged",
             )
         if self.grid is not None and self.grid[0] * self.grid[1] != len(self.columns):
             got = f"got {self.grid[0]} × {self.grid[1]} for {len(self.columns)}"
             raise SaccadeError(
-                f"site '{self.name}' needs one column per position of its grid, {got}; use Site.over_picture"
+                f"site '{self.name}' needs one column per position of its grid, {got}; use Site.over_picture",
+                code="no-grid",
             )
 
     def __repr__(self) -> str:
@@ -146,7 +149,9 @@ class Document:
             return self.sites[name]
         found = {site.name: site for site in self.sites}
         if name not in found:
-            raise SaccadeError(f"no attention named '{name}'{did_you_mean(name, found)}")
+            raise SaccadeError(
+                f"no attention named '{name}'{did_you_mean(name, found)}", code="unknown-attention"
+            )
         return found[name]
 
     def __repr__(self) -> str:
@@ -224,7 +229,8 @@ def check_picture(pixels: Any) -> NDArray[np.uint8]:
     if given.ndim != 3 or given.shape[2] != 3 or given.dtype != np.uint8 or 0 in given.shape:
         got = f"got {given.dtype} of shape {given.shape}"
         raise SaccadeError(
-            f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first"
+            f"expected a picture as bytes, height × width × 3, {got}; permute and convert it first",
+            code="image-shape",
         )
     if max(given.shape) <= MAX_PICTURE_SIDE:
         return given
@@ -245,7 +251,8 @@ def check_ending(path: str | os.PathLike[str]) -> Path:
     found = Path(path)
     if found.suffix.lower() not in (*PICTURES, *ALL_SITES):
         raise SaccadeError(
-            f"cannot draw to '{found}'; name a file ending in .png, .svg, .pdf, .html or .json"
+            f"cannot draw to '{found}'; name a file ending in .png, .svg, .pdf, .html or .json",
+            code="unknown-ending",
         )
     return found
 

@@ -54,7 +54,8 @@ def draw_parts(
     if min(sizes) < 0 or sum(sizes) > most:
         asked = ", ".join(f"{name}={size}" for name, size in zip(parts, sizes, strict=True))
         raise SaccadeError(
-            f"{asked}, but '{corpus}' has parts of 0 or more examples, at most {most:,} in all; ask for fewer"
+            f"{asked}, but '{corpus}' has parts of 0 or more examples, at most {most:,} in all; ask for fewer",
+            code="out-of-range",
         )
     seen, owner = set(known), dict[str, str]()
     # the test part first, so that it does not depend on the other sizes

@@ -25,7 +25,8 @@ def bags(
     """Bags of numbers; the label is the largest. With `ordered` those of train and dev are in ascending order, and those of test never."""
     if not isinstance(ordered, bool):
         raise SaccadeError(
-            f"ordered is {ordered!r}, expected true or false; leave it out for bags in any order"
+            f"ordered is {ordered!r}, expected true or false; leave it out for bags in any order",
+            code="wrong-type",
         )
     dice = Dice(seed)
     draw = partial(draw_bag, dice)

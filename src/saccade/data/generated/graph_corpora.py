@@ -54,7 +54,8 @@ def karate(train: int = 2, dev: int = 10, test: int = 22, seed: int = 0) -> dict
     if min(sizes.values()) < 0 or sum(sizes.values()) > members:
         asked = ", ".join(f"{name}={size}" for name, size in sizes.items())
         raise SaccadeError(
-            f"{asked}, but 'karate' has {members} members, each in one part; ask for fewer"
+            f"{asked}, but 'karate' has {members} members, each in one part; ask for fewer",
+            code="out-of-range",
         )
     order = [1, members, *Dice(seed).shuffled(range(2, members))]
     edges = tuple((a - 1, b - 1, LINKED) for a, b in CLUB["ties"])

@@ -175,7 +175,10 @@ def black_cat() -> Clause:
 
 def check_language(to: str) -> str:
     if to not in NAMES:
-        raise SaccadeError(f"the phrasebook has no language '{to}'{did_you_mean(str(to), NAMES)}")
+        raise SaccadeError(
+            f"the phrasebook has no language '{to}'{did_you_mean(str(to), NAMES)}",
+            code="unknown-language",
+        )
     return to
 
 

@@ -266,7 +266,8 @@ def shapes(
     """Pictures of `size` × `size` pixels in three parts, drawn when they are looked at."""
     if not MIN_PIXELS <= size <= MAX_PIXELS:
         raise SaccadeError(
-            f"size={size}, expected {MIN_PIXELS} to {MAX_PIXELS} pixels for the pictures of 'shapes'; choose one in between"
+            f"size={size}, expected {MIN_PIXELS} to {MAX_PIXELS} pixels for the pictures of 'shapes'; choose one in between",
+            code="out-of-range",
         )
     dice = Dice(seed)
     draw = lambda line: Drawing(int(dice.random() * 2**53), size, line)

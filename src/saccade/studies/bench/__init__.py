@@ -30,7 +30,8 @@ def module_of(kind: str) -> Any:
         if error.name != name:
             raise
         raise SaccadeError(
-            f"expected a measurement of {kind}, and this installation has none; choose another"
+            f"expected a measurement of {kind}, and this installation has none; choose another",
+            code="measurement-missing",
         ) from None
 
 

@@ -249,7 +249,8 @@ def process(
         answer = receive.readline()
         if not answer:
             raise SaccadeError(
-                f"the engine {name} {kind} ended without an answer; run `{' '.join(words)}` to see why"
+                f"the engine {name} {kind} ended without an answer; run `{' '.join(words)}` to see why",
+                code="command-failed",
             )
         return json.loads(answer)
 

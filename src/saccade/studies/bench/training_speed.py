@@ -65,7 +65,7 @@ def update_with(
     kind = Update if how == "plain" else CapturedUpdate
 
     def refuse(why: str) -> None:
-        raise SaccadeError(why)
+        raise SaccadeError(why, code="command-failed")
 
     update, turn = (
         kind(model.train(), Given(batches), settings, Ranks(), refuse),

@@ -62,7 +62,8 @@ def train_and_test(
     such a length, with its sentence as `error`. `settings` are those of a `transformer-decoder`, over small sizes."""
     if length < LEAST or updates < 1:
         raise SaccadeError(
-            f"expected a length of at least {LEAST} and an update, got {length} and {updates}; give more"
+            f"expected a length of at least {LEAST} and an update, got {length} and {updates}; give more",
+            code="out-of-range",
         )
     there = torch.device(device)
     torch.manual_seed(seed)

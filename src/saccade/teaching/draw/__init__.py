@@ -58,7 +58,9 @@ FIGURES = {
 def options_of(what: str) -> dict[str, inspect.Parameter]:
     """The options of a figure, besides its names; one named `options` takes any."""
     if what not in FIGURES:
-        raise SaccadeError(f"no drawing named '{what}'{did_you_mean(what, FIGURES)}")
+        raise SaccadeError(
+            f"no drawing named '{what}'{did_you_mean(what, FIGURES)}", code="unknown-drawing"
+        )
     function = import_module(f".{FIGURES[what][0]}", __package__).draw
     return {
         name: one for name, one in inspect.signature(function).parameters.items() if name != "names"
@@ -73,7 +75,9 @@ def draw(what: str, names: list[str] | None = None, **options: Any) -> Drawing:
         one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()
     ):
         has = ", ".join(known) or "none"
-        raise SaccadeError(f"draw {what} has no option '{wrong}'; its options: {has}")
+        raise SaccadeError(
+            f"draw {what} has no option '{wrong}'; its options: {has}", code="unknown-option"
+        )
     for name, value in options.items():
         default = known[name].default if name in known else None
         if type(default) in (int, float):

@@ -69,11 +69,14 @@ def draw(names: list[str], lengths: Sequence[int] = LENGTHS) -> Drawing:
     """Seconds, memory, operations, path length and sequential steps against the length of a text, for forms of `table efficient`."""
     if len({*lengths}) < 2 or min(lengths) < 16 or max(lengths) > 65_536:
         raise SaccadeError(
-            f"expected two or more lengths from 16 to 65,536, got {', '.join(map(str, lengths))}"
+            f"expected two or more lengths from 16 to 65,536, got {', '.join(map(str, lengths))}",
+            code="out-of-range",
         )
     for name in names:
         if name not in NAMES:
-            raise SaccadeError(f"no form named '{name}'{did_you_mean(name, NAMES)}")
+            raise SaccadeError(
+                f"no form named '{name}'{did_you_mean(name, NAMES)}", code="unknown-form"
+            )
     found = measure(names or DEFAULT_FORMS, sorted({*lengths}))
     titles = {"path": "steps between both ends", "steps": "operations that wait for one another"}
     shown = []

@@ -152,10 +152,13 @@ def draw(names: list[str], length: int = 64, dim: int = DIM, seed: int = 0) -> D
     """The properties of position encodings as a table, and the effect of each pair of positions."""
     known = kinds()
     if wrong := next((name for name in names if name not in known), None):
-        raise SaccadeError(f"no positions named '{wrong}'{did_you_mean(wrong, known)}")
+        raise SaccadeError(
+            f"no positions named '{wrong}'{did_you_mean(wrong, known)}", code="unknown-position"
+        )
     if not 8 <= length <= MAX_LENGTH or not 4 <= dim <= MAX_LENGTH or dim % 2:
         raise SaccadeError(
-            f"expected a length from 8 to {MAX_LENGTH} and an even dim from 4 to {MAX_LENGTH}, got {length} and {dim}"
+            f"expected a length from 8 to {MAX_LENGTH} and an even dim from 4 to {MAX_LENGTH}, got {length} and {dim}",
+            code="out-of-range",
         )
     head = ["positions", "at the", "unique", "same at every length", "by distance alone"]
     head += ["longer texts", "bounded", "deterministic", "learned numbers"]

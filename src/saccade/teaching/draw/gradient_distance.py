@@ -54,7 +54,8 @@ def draw(names: list[str], length: int = 40, seeds: int = 5) -> Drawing:
     """The gradient of the first output at each source word, against the word's distance from the source's end."""
     if names or not 2 <= length <= 1000 or not 1 <= seeds <= 100:
         raise SaccadeError(
-            "draw distance takes no names, a length from 2 to 1,000 and 1 to 100 seeds"
+            "draw distance takes no names, a length from 2 to 1,000 and 1 to 100 seeds",
+            code="drawing-options",
         )
     with torch.random.fork_rng(devices=[]):
         found = measure(length, seeds)

@@ -126,7 +126,8 @@ def draw(
     sizes = 3 <= steps <= MAX_STEPS and 0 < reach <= 100 and 1 <= depth <= 100
     if not sizes or not 1 <= updates <= 100_000 or len(names) > 4:
         raise SaccadeError(
-            "draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000"
+            "draw landscape takes up to 4 runs, steps from 3 to 101, a reach up to 100, depth to 100, updates to 100,000",
+            code="drawing-options",
         )
     # odd, so that the middle is the model itself
     at = np.linspace(-reach, reach, steps + 1 - steps % 2)

@@ -51,7 +51,10 @@ def batch_mask(name: str, length: int, options: dict[str, Any]) -> masks.Mask:
     """A mask that is made for each batch, of one row: `lengths=20`, or `ids=[0, 0, 1]`; without these, at two thirds of the length."""
     key = BATCH_OPTION[name]
     if wrong := next((one for one in options if one != key), None):
-        raise SaccadeError(f"the mask '{name}' has no option '{wrong}'{did_you_mean(wrong, [key])}")
+        raise SaccadeError(
+            f"the mask '{name}' has no option '{wrong}'{did_you_mean(wrong, [key])}",
+            code="unknown-option",
+        )
     split = length * 2 // 3
     value = options.get(key, split if key == "lengths" else [0] * split + [1] * (length - split))
     return masks.table[name]([value])  # type: ignore[call-arg]
@@ -61,21 +64,28 @@ def read_matrix(path: Path) -> np.ndarray:
     """A matrix of 0 and 1 from a text file: a row per line, numbers separated by spaces, tabs or commas, or not at all."""
     if path.stat().st_size > 4 * MAX_POSITIONS * MAX_POSITIONS:
         raise SaccadeError(
-            f"{path} has {path.stat().st_size:,} bytes; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,} zeros and ones"
+            f"{path} has {path.stat().st_size:,} bytes; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,} zeros and ones",
+            code="too-large",
         )
     try:
         text = path.read_text(encoding="utf-8").replace(",", " ")
         lines = [line.split() for line in text.splitlines() if line.strip()]
     except UnicodeDecodeError:
-        raise SaccadeError(f"{path} is not a text; write a matrix as lines of 0 and 1") from None
+        raise SaccadeError(
+            f"{path} is not a text; write a matrix as lines of 0 and 1", code="not-a-matrix"
+        ) from None
     rows = [list(line[0]) if len(line) == 1 else line for line in lines]
     wrong = [n for n, row in enumerate(rows, 1) if len(row) != len(rows[0]) or {*row} - {"0", "1"}]
     if not rows or wrong:
         where = f"row {wrong[0]} of {path}" if wrong else f"{path}"
-        raise SaccadeError(f"{where}: expected rows of 0 and 1, all of one length; 1 may attend")
+        raise SaccadeError(
+            f"{where}: expected rows of 0 and 1, all of one length; 1 may attend",
+            code="not-a-matrix",
+        )
     if max(len(rows), len(rows[0])) > MAX_POSITIONS:
         raise SaccadeError(
-            f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,}"
+            f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,}",
+            code="too-large",
         )
     ones: np.ndarray = np.array(rows) == "1"
     return ones
@@ -86,7 +96,8 @@ def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.nda
     at = Windows.over(side, side, window, torch.device("cpu"))
     if not at.shift:
         raise SaccadeError(
-            f"windows of {window} over {side} × {side} positions are not shifted; use window < {side}"
+            f"windows of {window} over {side} × {side} positions are not shifted; use window < {side}",
+            code="windows-do-not-fit",
         )
     mask = at.mask(1, 1, torch.device("cpu"))
     assert mask is not None
@@ -100,7 +111,9 @@ def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.nda
 def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> Drawing:
     """Masks side by side: names of the catalogue, big-bird, swin, or files of zeros and ones; options as left=3 or size=4."""
     if not 1 <= length <= MAX_POSITIONS:
-        raise SaccadeError(f"expected a length from 1 to {MAX_POSITIONS:,}, got {length}")
+        raise SaccadeError(
+            f"expected a length from 1 to {MAX_POSITIONS:,}, got {length}", code="out-of-range"
+        )
     shown = list[Heat]()
     rows = [["mask", "queries", "keys", "pairs that may attend", "share", "keys per query"]]
     known = [*(one for one in masks.table.names() if one not in NOT_FROM_OPTIONS), BIG_BIRD, SWIN]
@@ -118,14 +131,19 @@ def draw(names: list[str], length: int = 32, seed: int = 0, **options: Any) -> D
         elif Path(name).is_file():
             allowed = read_matrix(Path(name))
         else:
-            raise SaccadeError(f"no mask or file named '{name}'{did_you_mean(name, known)}")
+            raise SaccadeError(
+                f"no mask or file named '{name}'{did_you_mean(name, known)}", code="unknown-mask"
+            )
         title = f"{Path(name).name}{''.join(f', {key} {value}' for key, value in mine.items())}"
         shown.append(Heat(title, "key", "query", 2.4, 2.4, allowed, 0, 1))
         keys = allowed.sum(1)
         counts = [f"{allowed.sum():,}", f"{allowed.mean():.1%}", f"{keys.min()} to {keys.max()}"]
         rows.append([name, *map(str, allowed.shape), *counts])
     if unused:
-        raise SaccadeError(f"no mask of this drawing has the option '{min(unused)}'; leave it out")
+        raise SaccadeError(
+            f"no mask of this drawing has the option '{min(unused)}'; leave it out",
+            code="unknown-option",
+        )
     title = "Attention masks"
     note = "black: the query may attend to the key · white: set to −∞ before the softmax"
     shares = "; ".join(f"{row[0]}: {row[4]}" for row in rows[1:])

@@ -66,13 +66,18 @@ def draw(
     """Position embeddings: index × dimension, pᵢ·pⱼ, the binary table; positions inside attention: what they add to scores."""
     for what, value, most in (("length", length, MAX_SIZE), ("dim", dim, MAX_SIZE)):
         if not 2 <= value <= most:
-            raise SaccadeError(f"expected a {what} from 2 to {most:,}, got {value}")
+            raise SaccadeError(
+                f"expected a {what} from 2 to {most:,}, got {value}", code="out-of-range"
+            )
     every = (*token_inputs.table.names(), *positions.table.names())
     known = [name for name in every if name not in NOT_DRAWN]
     shown, rows = list[Heat](), [["positions", "distance", "least", "mean", "greatest"]]
     for name in names or ["sinusoidal"]:
         if name not in known:
-            raise SaccadeError(f"no positions named '{name}' to draw{did_you_mean(name, known)}")
+            raise SaccadeError(
+                f"no positions named '{name}' to draw{did_you_mean(name, known)}",
+                code="unknown-position",
+            )
         found = vectors(name, length, dim, seed, **options)
         if found is None:
             products = scores(name, length, dim, seed, **options)

@@ -45,7 +45,8 @@ def draw(names: list[str], seed: int = 0, keys: int = KEYS, trials: int = TRIALS
     """Variance, entropy and gradient of softmax(q·k) against the width D, with and without √D."""
     if names or not 2 <= keys <= 1024 or not 2 <= trials <= 100_000:
         raise SaccadeError(
-            "draw scaling takes no names, keys from 2 to 1,024 and trials from 2 to 100,000"
+            "draw scaling takes no names, keys from 2 to 1,024 and trials from 2 to 100,000",
+            code="drawing-options",
         )
     found = measure(keys=keys, trials=trials, seed=seed)
     shown = []

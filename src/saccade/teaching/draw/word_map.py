@@ -65,7 +65,8 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, in
     table = next(tables, None)
     if vocabulary is None or table is None or table.reads_bytes:
         raise SaccadeError(
-            f"{folder} has no vectors of words; choose a model that reads texts as tokens"
+            f"{folder} has no vectors of words; choose a model that reads texts as tokens",
+            code="no-word-vectors",
         )
     ids = dict(zip(words, vocabulary.encode_ids(words), strict=True))
     unknown = [getattr(vocabulary, "unk", -1)]
@@ -78,7 +79,7 @@ def from_model(folder: str, words: list[str]) -> tuple[list[str], np.ndarray, in
 def draw(names: list[str], most: int = 70) -> Drawing:
     """The words of a run folder's model, or of the phrasebook by counts, on a plane; more names are the words to draw."""
     if not 3 <= most <= MAX_WORDS:
-        raise SaccadeError(f"expected 3 to {MAX_WORDS} words, got {most}")
+        raise SaccadeError(f"expected 3 to {MAX_WORDS} words, got {most}", code="out-of-range")
     pairs = corpus("phrasebook:train", PHRASEBOOK)
     lines = [pair.source.split() for pair in pairs]
     tagged = (zip(pair.source.split(), pair.tags, strict=True) for pair in pairs)
@@ -93,13 +94,15 @@ def draw(names: list[str], most: int = 70) -> Drawing:
     else:
         if missing := [word for word in given if word not in tags]:
             raise SaccadeError(
-                f"'{missing[0]}' is neither a run folder nor a word of the phrasebook; name a run first"
+                f"'{missing[0]}' is neither a run folder nor a word of the phrasebook; name a run first",
+                code="unknown-word",
             )
         words = (given or frequent)[:most]
         vectors = from_counts(lines, words)
     if len(words) < 3:
         raise SaccadeError(
-            f"of these words {len(words)} are single tokens of the model; name at least 3 that are"
+            f"of these words {len(words)} are single tokens of the model; name at least 3 that are",
+            code="too-few-words",
         )
     at, close = project(vectors), nearest(vectors)
     title = f"Map of {len(words)} words"

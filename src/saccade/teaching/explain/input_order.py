@@ -68,7 +68,8 @@ def explain_shuffle(words: Sequence[str] | None = None, parts: Parts | None = No
     tokens, x = inputs(words, parts.dim is not None)
     if len(set(tokens)) < 2:
         raise SaccadeError(
-            f"expected at least 2 different words to put into another order, got {len(set(tokens))}; give more"
+            f"expected at least 2 different words to put into another order, got {len(set(tokens))}; give more",
+            code="too-few-words",
         )
     order, learned = reorder(len(tokens)), learned_of(parts, words is not None)
     at = sinusoid(torch.arange(len(tokens)), x.shape[1], dtype=torch.float64)

@@ -52,11 +52,13 @@ def explain_lookup(words: Sequence[str] | None = None, query: int | None = None)
     check_words(names)
     if len(names) < 2:
         raise SaccadeError(
-            f"expected at least 2 different words for a dictionary, got {len(names)}; give more"
+            f"expected at least 2 different words for a dictionary, got {len(names)}; give more",
+            code="too-few-words",
         )
     if query is not None and not 1 <= query <= len(names):
         raise SaccadeError(
-            f"expected a query from 1 to {len(names)}, the number of keys, got {query}"
+            f"expected a query from 1 to {len(names)}, the number of keys, got {query}",
+            code="out-of-range",
         )
     at = query - 1 if query else 3 if words is None else 0
     k, v = draw_keys(names), torch.arange(1, len(names) + 1, dtype=torch.float64).unsqueeze(1) * 10

@@ -47,11 +47,13 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
             what = f"{MAX_DOCUMENTS:,} documents"
             what = f"{MAX_WORDS:,} different words" if len(ids) > MAX_WORDS else what
             raise SaccadeError(
-                f"{name} has more than {what}, which is more than tf·idf is explained for; give a part of it"
+                f"{name} has more than {what}, which is more than tf·idf is explained for; give a part of it",
+                code="text-too-long",
             )
     if not ids:
         raise SaccadeError(
-            f"{name} has no words in {count} line{'s' * (count != 1)}; give one document per line"
+            f"{name} has no words in {count} line{'s' * (count != 1)}; give one document per line",
+            code="no-words",
         )
 
     def texts() -> Iterable[list[int]]:

@@ -82,7 +82,8 @@ class Parts:
         if (wide := too_wide(score)) is not None:
             what = f"the score's '{wide[0]}' has {wide[1]} numbers per row"
             raise SaccadeError(
-                f"{what}, and at most {MAX_ROW_NUMBERS} can be followed; choose a smaller option, such as {{name: …, rank: 3}}"
+                f"{what}, and at most {MAX_ROW_NUMBERS} can be followed; choose a smaller option, such as {{name: …, rank: 3}}",
+                code="too-large",
             )
         mask = None if self.mask is None else self.mask(heads=self.heads)
         made = Mechanism(score, normalize, mask).double().eval()
@@ -114,28 +115,33 @@ def choose_parts(
     """Parts by their names, or {name: …, option: …}; by default the lectures': dot product, softmax, no mask."""
     if scaled and score is not None:
         raise SaccadeError(
-            "both a score and scaled were given, which is the score scaled-dot; leave one of them out"
+            "both a score and scaled were given, which is the score scaled-dot; leave one of them out",
+            code="given-twice",
         )
     if isinstance(heads, bool) or not isinstance(heads, int) or heads not in (1, 2, 4):
         raise SaccadeError(
-            f"expected 1, 2 or 4 heads, among which an input's {DIM} numbers are divided, got {heads}"
+            f"expected 1, 2 or 4 heads, among which an input's {DIM} numbers are divided, got {heads}",
+            code="heads-do-not-divide",
         )
     if dim is not None and plain:
         raise SaccadeError(
-            f"both dim and plain were given, and without matrices a query has an input's {DIM} numbers; leave one of them out"
+            f"both dim and plain were given, and without matrices a query has an input's {DIM} numbers; leave one of them out",
+            code="given-twice",
         )
     if dim is not None and (
         isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim * heads <= DIM
     ):
         raise SaccadeError(
-            f"expected a dim of 1 to {DIM // heads}, the width of one of {heads} heads, got {dim}"
+            f"expected a dim of 1 to {DIM // heads}, the width of one of {heads} heads, got {dim}",
+            code="out-of-range",
         )
     chosen = choose(scores.table, score or ("scaled-dot" if scaled else "dot"), "score")
     hidden = None if mask is None else choose(masks.table, mask, "mask")
     for name, value in hidden.options.items() if hidden else ():
         if isinstance(value, int) and value > MAX_MASK_OPTION:  # built for so many positions
             raise SaccadeError(
-                f"mask.{name} is {value:,}; at most {MAX_MASK_OPTION} is of use for {MAX_TOKENS} words"
+                f"mask.{name} is {value:,}; at most {MAX_MASK_OPTION} is of use for {MAX_TOKENS} words",
+                code="out-of-range",
             )
     weigh = choose(normalizers.table, normalize or "softmax", "normalize")
     return Parts(chosen, weigh, hidden, heads, plain, scaled, dim)
@@ -203,10 +209,11 @@ def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[st
 
 def check_words(tokens: Sequence[str]) -> None:
     if not tokens:
-        raise SaccadeError("the sentence is empty; give at least one word")
+        raise SaccadeError("the sentence is empty; give at least one word", code="empty-text")
     if len(tokens) > MAX_TOKENS:
         raise SaccadeError(
-            f"the sentence has {len(tokens)} words, but {MAX_TOKENS} are the most one can follow; shorten it"
+            f"the sentence has {len(tokens)} words, but {MAX_TOKENS} are the most one can follow; shorten it",
+            code="text-too-long",
         )
 
 
@@ -240,7 +247,8 @@ def explain(
     named, x = inputs(tokens, parts.dim is not None)
     if query is not None and not 1 <= query <= len(named):
         raise SaccadeError(
-            f"expected a query from 1 to {len(named)}, the number of inputs, got {query}"
+            f"expected a query from 1 to {len(named)}, the number of inputs, got {query}",
+            code="out-of-range",
         )
     found = compute(x, learned_of(parts, tokens is not None), parts)
     return explain_numbers(named, found, parts, query)

@@ -66,11 +66,13 @@ def cross_site(model: torch.nn.Module, layer: int | None, head: int | None) -> t
     found = {name: site for name, site in sites(model).items() if site.cross}
     if not found:
         raise SaccadeError(
-            "expected a model that attends to its source, which this one does not; use one with attention, such as bahdanau"
+            "expected a model that attends to its source, which this one does not; use one with attention, such as bahdanau",
+            code="no-attention-to-source",
         )
     if layer is not None and not 1 <= layer <= len(found):
         raise SaccadeError(
-            f"expected a layer from 1 to {len(found)}, those that attend to the source, got {layer}"
+            f"expected a layer from 1 to {len(found)}, those that attend to the source, got {layer}",
+            code="out-of-range",
         )
     return list(found.items())[(layer or len(found)) - 1]
 
@@ -109,24 +111,29 @@ def run_to_step(
     model = system.model.eval()
     name, site = cross_site(model, layer, head)
     if not source.strip():
-        raise SaccadeError("the source is empty; give a sentence")
+        raise SaccadeError("the source is empty; give a sentence", code="empty-text")
     if target is not None and not target.strip():
-        raise SaccadeError("the target is empty; give a text, or leave --target out")
+        raise SaccadeError(
+            "the target is empty; give a text, or leave --target out", code="empty-text"
+        )
     words, ids = task.target, [*task.source.encode_ids([source])[0], task.source.eos]
     if len(ids) > MAX_TOKENS:
         raise SaccadeError(
-            f"the source has {len(ids):,} tokens, but at most {MAX_TOKENS} can be followed; shorten it"
+            f"the source has {len(ids):,} tokens, but at most {MAX_TOKENS} can be followed; shorten it",
+            code="text-too-long",
         )
     wanted = system.translate(source).tokens if target is None else words.encode_ids([target])[0]
     wanted = [*wanted, words.eos]
     if len(wanted) > MAX_TOKENS:
         raise SaccadeError(
-            f"the target has {len(wanted):,} tokens, but at most {MAX_TOKENS} can be followed; shorten it"
+            f"the target has {len(wanted):,} tokens, but at most {MAX_TOKENS} can be followed; shorten it",
+            code="text-too-long",
         )
     if not 1 <= step <= len(wanted):
         shown = shorten(words.decode(wanted, keep_unknown=True), 60)
         raise SaccadeError(
-            f"expected a step from 1 to {len(wanted)}, the tokens of '{shown}' and its end, got {step}"
+            f"expected a step from 1 to {len(wanted)}, the tokens of '{shown}' and its end, got {step}",
+            code="out-of-range",
         )
     fed = [words.bos, *wanted]
     batch, lengths = on(device_of(model), *pad([ids], task.source.pad))
@@ -137,7 +144,9 @@ def run_to_step(
             logits = session.step(torch.tensor([fed[n]], device=batch.device))
     heads = calls[-1].q.shape[1]
     if head is not None and not 1 <= head <= heads:
-        raise SaccadeError(f"expected a head from 1 to {heads}, those of {name}, got {head}")
+        raise SaccadeError(
+            f"expected a head from 1 to {heads}, those of {name}, got {head}", code="out-of-range"
+        )
     at = (head or 1) - 1
     labels = task.source.label_text(source)
     weights = seen[name].weights([step - 1], [at]).reshape(-1)

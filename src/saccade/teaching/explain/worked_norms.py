@@ -41,11 +41,14 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
 def explain_norm(name: str, words: Sequence[str] | None = None) -> Worked:
     """A norm of the lectures' inputs or of the given words as a batch, by the live layer at the start of training (γ = 1, β = 0)."""
     if name not in LAYERS:
-        raise SaccadeError(f"no norm to explain named '{name}'{did_you_mean(name, LAYERS)}")
+        raise SaccadeError(
+            f"no norm to explain named '{name}'{did_you_mean(name, LAYERS)}", code="unknown-name"
+        )
     tokens, x = inputs(words)
     if name == "batch" and len(tokens) < 2:
         raise SaccadeError(
-            f"expected at least 2 inputs for a norm over the batch, got {len(tokens)}; give more words"
+            f"expected at least 2 inputs for a norm over the batch, got {len(tokens)}; give more words",
+            code="too-few-words",
         )
     layer = LAYERS[name](x.shape[1]).double().train()
     out, eps, letters = layer(x), float(layer.eps), numbered("x", x.shape[1])  # type: ignore[arg-type]

@@ -150,7 +150,7 @@ def find(what: str) -> list[tuple[str, str]]:
             if "did you mean" in near
             else f"; give a layer of `saccade list`, a slot ({', '.join(SUBJECTS)}) or a run folder"
         )
-        raise SaccadeError(f"no layer, slot or run named '{what}'{hint}")
+        raise SaccadeError(f"no layer, slot or run named '{what}'{hint}", code="unknown-name")
     return found
 
 
@@ -160,7 +160,8 @@ def check_model(model: nn.Module, vocab: int) -> Iterator[Row]:
     if not isinstance(body, Encoder) or body.reads != "texts" or vocab < 4:
         wrong = f"expected a model that gives each token of a text a vector, such as a tagger, got {type(body).__name__}"
         raise SaccadeError(
-            f"{wrong}; give the name of a layer instead, or a run of tagging or classification"
+            f"{wrong}; give the name of a layer instead, or a run of tagging or classification",
+            code="cannot-check",
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -187,7 +188,8 @@ def of_encoder(body: Encoder, vocab: int) -> Subject:
 
     if body.embedding.reads_bytes:
         raise SaccadeError(
-            "the model reads the bytes of words, and tokens are drawn here; give a model with model.embedding=tokens"
+            "the model reads the bytes of words, and tokens are drawn here; give a model with model.embedding=tokens",
+            code="embedding-not-supported",
         )
     draw = lambda n: torch.randint(2, vocab, (BATCH, n))
     return Subject(run, draw, edges=isinstance(body, AttendingEncoder))
