@@ -250,11 +250,8 @@ class Flow:
             return
         if empty:
             to = torch.tensor(empty, device=self.like.device)
-            rows, others, end = (
-                self.rows_of(to),
-                self.rows_of(every[to]),
-                max(one.position for one in self.outputs),
-            )
+            rows, others = self.rows_of(to), self.rows_of(every[to])
+            end = max(one.position for one in self.outputs)
             self.cache[:, rows, :end] = self.cache[:, others, :end]
             for tensor in (
                 (self.mask, *(one for pair in self.pairs for one in pair)) if self.pairs else ()
@@ -291,8 +288,8 @@ class Flow:
             return self.hidden
         heads = self.engine.layers[0].mixer.heads
         last = table.shape[1] - 1
-        found = table[:, (self.distance + last).clamp_max(last)]  # H R T
-        return found.transpose(0, 1).unflatten(1, (heads, -1)) + self.hidden
+        found = table[:, (self.distance + last).clamp_max(last)].transpose(0, 1)  # R H T
+        return found.view(len(found), heads, -1, found.shape[-1]) + self.hidden
 
 
 def with_space(tensor: Tensor, shape: tuple[int, ...], rows: int, value: float = 0.0) -> Tensor:

@@ -22,17 +22,15 @@ from ..data.pairs import Pair
 from ..errors import SaccadeError
 from ..files import write_atomically
 from ..settings import resolve
+from ..system.model_folder import read_config
 from ..training.checkpoints import RunFolder
 from ..training.loop import Watcher
 from ..training.signals import Stopped
 from ..views import figures as pictures
 from ..views.html_page import Section, report_page
 
-ORDERS, REPORT, TITLE = (
-    "word-orders.png",
-    "report.html",
-    "saccade: translation with and without attention",
-)
+ORDERS, REPORT = "word-orders.png", "report.html"
+TITLE = "saccade: translation with and without attention"
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
@@ -122,7 +120,7 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
     for name, folder in runs.items():
         if (folder / "recipe.json").exists():
             made = recipes.read_recipe(f"phrasebook-{name}", words)
-            begun = api.read_config(folder / "recipe.json")
+            begun = read_config(folder / "recipe.json")
             found = api.differences(begun.to_dict(), adopt(made, begun).to_dict())
             if changed := [key for key in found if key != "device"]:
                 raise SaccadeError(

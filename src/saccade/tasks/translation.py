@@ -15,7 +15,7 @@ from ..core.record import source_weights, stretch_weights
 from ..data.bad_lines import Skipped, lopsided
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
-from ..data.pairs import Pair
+from ..data.pairs import Links, Pair
 from ..data.unspaced_scripts import unspaced_script
 from ..data.vocabulary import Vocabulary
 from ..decoding import Hypothesis, decode
@@ -351,10 +351,8 @@ class Translation(Generating):
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
             for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
-                source, target = (
-                    self.source.encode(pairs[n].source),
-                    self.target.encode(pairs[n].target),
-                )
+                source = self.source.encode(pairs[n].source)
+                target = self.target.encode(pairs[n].target)
                 # the last row and column are <eos>
                 weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]
                 found[n] = Aligned(
@@ -434,5 +432,8 @@ class Translation(Generating):
 
 def swap(pair: Pair) -> Pair:
     """The pair from its target to its source; tags are of the source alone, and go."""
-    turn = lambda links: None if links is None else tuple((j, i) for i, j in links)
+
+    def turn(links: Links | None) -> Links | None:
+        return None if links is None else tuple((j, i) for i, j in links)
+
     return Pair(pair.target, pair.source, pair.line, turn(pair.alignment), turn(pair.possible))

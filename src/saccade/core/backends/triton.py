@@ -111,8 +111,13 @@ def kernel_key(call: Call) -> tuple[Any, ...]:
     query, closed, position = call.query, span_of(call), call.position
     mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
     sizes = (
-        query.shape, call.key.shape, call.value.shape, query.dtype, query.device, call.needs_grad,
-    )  # fmt: skip
+        query.shape,
+        call.key.shape,
+        call.value.shape,
+        query.dtype,
+        query.device,
+        call.needs_grad,
+    )
     at = (
         ()
         if call.positions is None
@@ -161,7 +166,8 @@ def attention(call: Call) -> Tensor:
         )
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
     options = flash.Options(call.scale, cap, call.dropout, left, right, reach(call))
-    return flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
+    output: Tensor = flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
+    return output
 
 
 def load_kernels() -> Any:
