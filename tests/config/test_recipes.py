@@ -541,7 +541,7 @@ def test_the_defaults_of_a_recipe_are_those_of_a_recipe_that_sets_nothing(
 ) -> None:
     made = recipes.read_recipe(name)
     whole = recipes.recipe({"task": made.task, "model": {"family": made.model["family"]}})
-    monkeypatch.setattr(recipes.building, "complete", None)  # builds a model
+    monkeypatch.setattr(recipes, "complete", None)  # builds a model
     found = recipes.defaults_of(made)
     assert {**found.to_dict(), "model": {}} == {**whole.to_dict(), "model": {}}
     model = {key: value for key, value in whole.model.items() if key in made.model}

@@ -13,7 +13,7 @@ import yaml
 
 from .. import models, tasks
 from ..errors import SaccadeError, did_you_mean
-from ..models.builder import Builder, complete
+from ..models.builder import Builder, complete, model_defaults
 from ..models.modifications import table as modifications
 from ..recipe import LIMITS, Recipe, plain, without_effect
 from ..settings import AUTO, fill
@@ -82,7 +82,7 @@ def recipe(
 def defaults_of(made: Recipe) -> Recipe:
     """The defaults of a complete recipe's task and family. No model is built: of the model, only settings that the recipe has are named."""
     language = dataclasses.replace(Recipe().language, objective=made.language.objective)
-    plain = Recipe(task=made.task, language=language, model=building.defaults_of(made.model))
+    plain = Recipe(task=made.task, language=language, model=model_defaults(made.model))
     vocabulary = dataclasses.replace(plain.vocabulary, joint=wants_joint(plain))
     return dataclasses.replace(plain, vocabulary=vocabulary)
 
