@@ -11,10 +11,9 @@ from typing import Any
 import torch
 import yaml
 
-from .. import tasks
+from .. import models, tasks
 from ..errors import SaccadeError, did_you_mean
-from ..models import builder as building
-from ..models.builder import Builder
+from ..models.builder import Builder, complete
 from ..models.modifications import table as modifications
 from ..recipe import LIMITS, Recipe, plain, without_effect
 from ..settings import AUTO, fill
@@ -84,9 +83,7 @@ def wants_joint(recipe: Recipe) -> bool:
     """Whether the family, or its modification, has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe
     says otherwise."""
     family, row = str(recipe.model.get("family")), recipe.model.get("modification")
-    wants = family in building.models.table and getattr(
-        building.models.table[family].config, "joint", False
-    )
+    wants = family in models.table and getattr(models.table[family].config, "joint", False)
     if row in modifications:
         wants = modifications[str(row)].settings.get("shared", True)
     return (
@@ -116,7 +113,7 @@ def complete_model(model: str, task_name: str, language: str, strict: bool) -> s
         language=fill(type(Recipe().language), json.loads(language), "language"),
     )
     return json.dumps(
-        building.complete(
+        complete(
             json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict
         )
     )

@@ -396,7 +396,7 @@ def _spelled(text: str, tokenizer: Tokenizer, lowercase: bool) -> str:
     """A composed text as the tokenizer normalizes it; plain ASCII need not be passed to it."""
     if text.isascii():
         return text.lower() if lowercase else text
-    return tokenizer.normalizer.normalize_str(text)
+    return str(tokenizer.normalizer.normalize_str(text))
 
 
 def _bare_tokenizer(
