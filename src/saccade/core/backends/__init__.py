@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-
 from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
 
