@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -39,7 +40,7 @@ class LearnedGrid(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: B D R C"""
-        vectors = self.vectors.T.unflatten(1, self.size)
+        vectors: Tensor = self.vectors.T.unflatten(1, self.size)
         if x.shape[2:] != self.size:
             vectors = F.interpolate(
                 vectors.unsqueeze(0), x.shape[2:], mode="bicubic", align_corners=False
@@ -130,6 +131,8 @@ class Bridge(nn.Module):
 
 class ImageInput(nn.Module):
     """Images B 3 H W → B N dim: patches and where they are; with a class token in front of them, a learned vector, B 1+N dim."""
+
+    __call__: Callable[..., Tensor]
 
     token: nn.Parameter | None
 

@@ -193,7 +193,7 @@ class MultiHeadAttention(Site, Mixer):
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
-        return self.mechanism.position.needs_relation
+        return bool(self.mechanism.position.needs_relation)
 
     @hint_unknown_arguments("a MultiHeadAttention layer")
     def forward(
@@ -270,7 +270,8 @@ class MultiHeadAttention(Site, Mixer):
 
     def ready(self, k: Tensor, v: Tensor, positions: Positions | None) -> Ready:
         k, v = self.split(k, self.kv_heads), self.split(v, self.kv_heads)
-        return self.mechanism.prepare(k, v, positions, self.heads)
+        ready: Ready = self.mechanism.prepare(k, v, positions, self.heads)
+        return ready
 
     def read(
         self,
