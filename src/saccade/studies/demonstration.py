@@ -29,11 +29,8 @@ from ..training.signals import Stopped
 from ..views import figures as pictures
 from ..views.html_page import Section, report_page
 
-ORDERS, REPORT, TITLE = (
-    "word-orders.png",
-    "report.html",
-    "saccade: translation with and without attention",
-)
+ORDERS, REPORT = "word-orders.png", "report.html"
+TITLE = "saccade: translation with and without attention"
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]

@@ -10,15 +10,10 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
-from .call import Backend, Call, CannotCompile, table
 
-# fmt: off
-__all__ = [
-    "Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear",
-    "run", "sdpa", "short", "table", "triton", "triton_forms",
-]
-# fmt: on
+# each registers itself in the table
+from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms  # noqa: F401
+from .call import Backend, Call, CannotCompile, table
 
 
 def all_named() -> list[tuple[str, Backend]]:
@@ -80,9 +75,16 @@ def choice_key(call: Call) -> tuple[Any, ...]:
     at_all = call.positions is not None and (True, position.adds_values)
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
     return (
-        methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.choice_key(call),
+        methods,
+        added,
+        hooks,
+        sizes,
+        mask,
+        call.dropout > 0,
+        at_all,
+        triton.choice_key(call),
         short.choice_key(call),
-    )  # fmt: skip
+    )
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:
