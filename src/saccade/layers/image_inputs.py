@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -131,8 +130,6 @@ class Bridge(nn.Module):
 
 class ImageInput(nn.Module):
     """Images B 3 H W → B N dim: patches and where they are; with a class token in front of them, a learned vector, B 1+N dim."""
-
-    __call__: Callable[..., Tensor]
 
     token: nn.Parameter | None
 

@@ -270,8 +270,7 @@ class MultiHeadAttention(Site, Mixer):
 
     def ready(self, k: Tensor, v: Tensor, positions: Positions | None) -> Ready:
         k, v = self.split(k, self.kv_heads), self.split(v, self.kv_heads)
-        ready: Ready = self.mechanism.prepare(k, v, positions, self.heads)
-        return ready
+        return self.mechanism.prepare(k, v, positions, self.heads)
 
     def read(
         self,

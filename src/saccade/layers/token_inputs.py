@@ -1,7 +1,6 @@
 """The input of a model: embedded tokens, with positions worked into them where the mechanism knows none. B batch, N positions, D width."""
 
 import math
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -138,8 +137,6 @@ class Depth(PositionEmbedding):
 
 class PositionedInput(nn.Module):
     """Token vectors, scaled, with positions: what a Transformer reads. Tokens B N → B N dim."""
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self, tokens: Embedding, position: nn.Module, dim: int, dropout: float = 0.0
