@@ -284,9 +284,7 @@ class Experts(nn.Module):
         """E C dim through the experts' MLPs, or C dim through one."""
         if self.inner_bias is None or self.outer_bias is None:
             return self.dropout(self.activation(x @ self.inner[which])) @ self.outer[which]
-        hidden: Tensor = self.dropout(
-            self.activation(x @ self.inner[which] + self.inner_bias[which])
-        )
+        hidden = self.dropout(self.activation(x @ self.inner[which] + self.inner_bias[which]))
         return hidden @ self.outer[which] + self.outer_bias[which]
 
     def one_hot(self, chosen: Tensor) -> Tensor:

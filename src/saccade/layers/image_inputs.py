@@ -39,7 +39,7 @@ class LearnedGrid(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: B D R C"""
-        vectors: Tensor = self.vectors.T.unflatten(1, self.size)
+        vectors = self.vectors.T.unflatten(1, self.size)
         if x.shape[2:] != self.size:
             vectors = F.interpolate(
                 vectors.unsqueeze(0), x.shape[2:], mode="bicubic", align_corners=False

@@ -193,7 +193,7 @@ class MultiHeadAttention(Site, Mixer):
 
     @property
     def needs_relation(self) -> bool:  # type: ignore[override]
-        return bool(self.mechanism.position.needs_relation)
+        return self.mechanism.position.needs_relation
 
     @hint_unknown_arguments("a MultiHeadAttention layer")
     def forward(

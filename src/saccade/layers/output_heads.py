@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -28,8 +27,6 @@ def normalized(logits: Tensor) -> Tensor:
 @table.add("linear", paper="Press & Wolf 2017")
 class LinearHead(nn.Module):
     """W x (+ b); tied to the embedding, W holds its vectors. With `scaled`, x is divided by √dim, as T5 does for a tied W."""
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

@@ -41,8 +41,6 @@ def check_use(make: Any, use: str) -> None:
 class Stack(nn.Module):
     """`depth` blocks one after another, and a norm at the end where the residuals leave it to the stack. Block n is named `n`."""
 
-    __call__: Callable[..., Tensor]
-
     # an encoder and a decoder, an encoder alone, a decoder alone, what attends to an image
     uses: tuple[str, ...] = ("pair", "encoder", "causal", "images")
     any_mask = True  # knows other masks than causal and padding

@@ -114,7 +114,7 @@ class InvertedBlock(nn.Module):
         self.adds = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.project(self.depthwise(self.expand(x)))
+        made = self.project(self.depthwise(self.expand(x)))
         return x + made if self.adds else made
 
 

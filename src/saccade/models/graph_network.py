@@ -89,7 +89,7 @@ class GraphNetwork(GraphLabeler):
         for n, (reader, layer) in enumerate(zip(self.readers, self.layers, strict=True)):
             h = reader(self.activation(x) if n else x)
             x = layer(h.unflatten(1, (layer.heads, -1)), links)
-        return x.view(batch, size, -1)
+        return x.unflatten(0, (batch, size))
 
 
 def join_edges(edges: Tensor, size: int) -> Links:

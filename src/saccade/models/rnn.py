@@ -12,7 +12,6 @@ from ..layers import decoder_windows, image_inputs, token_inputs
 from ..layers.dropouts import VectorDropout
 from ..layers.fast import attending_gru
 from ..layers.multihead_attention import Reader
-from ..layers.output_heads import LinearHead
 from ..layers.recurrent import Bidirectional, Recurrence, Unidirectional
 from .families import Builds, add_family
 from .protocols import ImageEncoder, ImageToText, Seq2Seq, TextAutoencoder
@@ -116,9 +115,7 @@ class AttendingDecoder(Decoder):
 
     def contexts(self, asking: Tensor, state: State) -> Tensor:
         """The contexts of states (B T H): B T M."""
-        found: Tensor = self.cross(
-            asking, Ready(state.key, state.value), state.readable, state.length
-        )
+        found = self.cross(asking, Ready(state.key, state.value), state.readable, state.length)
         return found if self.gate is None else found * self.gate(asking).sigmoid()
 
 
@@ -228,11 +225,11 @@ class RnnGenerator(Seq2Seq):
     target: token_inputs.WordInput
 
     def make_output(
-        self, vocab: int, c: RnnConfig, decoder: Callable[..., Decoder], dim_memory: int
+        self, vocab: int, c: RnnConfig, decoder: Callable[..., Any], dim_memory: int
     ) -> None:
         self.decoder = decoder(c, dim_memory)
         self.dropout = nn.Dropout(c.dropout)
-        self.head: LinearHead = c.head(dim=self.decoder.width, vocab=vocab, tied=None, bias=True)
+        self.head = c.head(dim=self.decoder.width, vocab=vocab, tied=None, bias=True)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         features = self.decoder(self.target(target), self.start(source, lengths))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ..core import Positions, State, masks
 from ..errors import SaccadeError
-from ..layers import norms, output_heads, stack, token_inputs
+from ..layers import norms, stack, token_inputs
 from .assembly import (
     Config,
     extra_tokens,
@@ -85,7 +85,7 @@ class ReadingDecoder(Seq2Seq):
     heads: int
     target: token_inputs.PositionedInput
     decoder: stack.Stack
-    head: output_heads.LinearHead
+    head: nn.Module
     # Self-attention mask in training; replaced in control experiments.
     visible: masks.Mask = masks.causal()
 

@@ -95,8 +95,9 @@ class TwoStream(nn.Module):
         ready = mask.prepare(len(both), self.body.heads, size, size, both.device)
         segments = self.segments(tokens, at)
         relation = None if segments is None else segments.unsqueeze(2) != segments.unsqueeze(1)
-        found = self.body.encoder(both, ready, positions=Positions(where, where, relation))
-        return found[:, tokens.shape[1] :]
+        return self.body.encoder(both, ready, positions=Positions(where, where, relation))[
+            :, tokens.shape[1] :
+        ]
 
     def streams(self, tokens: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
         """The input of both streams side by side, B (N+W) dim, and their positions."""
