@@ -468,8 +468,12 @@ def test_the_public_sets_are_read_as_they_are() -> None:
             "data.images has no effect here: it is for task=autoencoding or captioning or",
         ),
         (
-            "data.options={train: 9}",
-            "data.options has no effect here: it is for data such as shapes:train",
+            "data.shapes={train: 9}",
+            "data.shapes has no effect here: it is for data such as shapes:train",
+        ),
+        (
+            "data={train: own.tsv, options: {train: 9}}",
+            "data.options has no effect here: it is for data such as",
         ),
     ],
 )
