@@ -17,7 +17,7 @@ from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, w
 from .recipe import LIMITS
 from .settings import AUTO, fixed
 from .system import run_report
-from .system.build import build, load, prepared, usual_run, with_parameters_of
+from .system.build import build, load, prepared, usual_run
 from .system.model_folder import read_config, read_json
 from .system.system import System, check_options, model_files
 from .tasks.attention_sites import blind_sites
@@ -115,7 +115,7 @@ def fit(
                 if ranks.leads:
                     finish(system=None)
                 raise
-            best = ranks.agree(lambda: with_parameters_of(system, path / "best"))
+            best = ranks.agree(lambda: load(path / "best", made.device))
             if ranks.leads:
                 for name in blind_sites(best.model, work):
                     heard.note(

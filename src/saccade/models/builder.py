@@ -228,17 +228,6 @@ def to_settings(builder: Builder, values: Mapping[str, Any], strict: bool) -> di
     return found if inner is None else {**found, IMAGES: to_settings(inner, builder.images, strict)}
 
 
-def model_defaults(
-    values: Mapping[str, Any], given: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The default of each of a model's complete settings, where it has one; `given` are settings to begin with instead of the family."""
-    builder = Builder(given or {"family": values["family"]})
-    every = {"family": builder.name, **spell_all(builder.settings)}
-    if IMAGES in values:
-        every[IMAGES] = model_defaults(values[IMAGES], DEFAULT_IMAGES)
-    return {name: every[name] for name in values if name in every}
-
-
 def complete(
     values: Mapping[str, Any], sketch: Callable[[Builder], Any], strict: bool = True
 ) -> dict[str, Any]:

@@ -178,19 +178,6 @@ def load(folder: str | Path, device: str = "auto", precision: str = "float32") -
     return read_again(path, lambda: load_folder(path, folder, device, precision))
 
 
-def with_parameters_of(system: System, folder: Path) -> System:
-    """The system with a new model that has the parameters in a model folder of its own run."""
-
-    def read() -> System:
-        verified(folder, "model folder", MODEL_FILES)
-        model = system.task.build(recipes.Builder(system.recipe.model))
-        load_model(model, folder / "model.safetensors", upgrade_parameter)
-        model = model.to(recipes.device(system.recipe.device)).eval()
-        return replace(system, model=model, notes=(), folder=folder)
-
-    return read_again(folder, read)
-
-
 def load_folder(path: Path, folder: str | Path, device: str, precision: str) -> System:
     """The system in a model folder, which was asked for as `folder`."""
     if os.path.exists(path / METADATA):
