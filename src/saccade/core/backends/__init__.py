@@ -10,10 +10,26 @@ import torch
 from torch import Tensor
 
 from ...errors import SaccadeError
-
-# each registers itself in the table
-from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms  # noqa: F401
+from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
+
+__all__ = [
+    "Backend",
+    "Call",
+    "all_named",
+    "blocked",
+    "choose",
+    "eager",
+    "flex",
+    "gather",
+    "linear",
+    "run",
+    "sdpa",
+    "short",
+    "table",
+    "triton",
+    "triton_forms",
+]
 
 
 def all_named() -> list[tuple[str, Backend]]:
