@@ -12,6 +12,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from saccade import models
@@ -254,8 +255,8 @@ def recipes() -> str:
     lines = [
         "# Recipes",
         "",
-        "Every key of a recipe with its default; a recipe file holds only what differs. On the command line: `training.updates=500`. "
-        "Made by `python benchmarks/tables.py`.",
+        "Every key of a recipe with its default; a recipe file holds only what differs. On the",
+        "command line: `training.updates=500`. Made by `python benchmarks/tables.py`.",
     ]
     whole = Recipe()
     names = ("data", "vocabulary", "language", "autoencoding", "training")
@@ -310,7 +311,12 @@ def model_sizes() -> list[str]:
     return [
         line
         for table, names in found.items()
-        for line in ("", f"Sizes of {', '.join(f'`{name}`' for name in names)}:", "", table)
+        for line in (
+            "",
+            fill(f"Sizes of {', '.join(f'`{name}`' for name in names)}:", 100),
+            "",
+            table,
+        )
     ]
 
 
@@ -330,14 +336,16 @@ def keys_of(part: Any, name: str = "") -> list[tuple[str, str, str]]:
     return rows
 
 
-MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` names values of several of them (a key
-that is given beside it wins), and is written to `recipe.json` and `config.json` as these numbers; `size: auto` is chosen by the data and the device.
-`modification` names a row of the table of Narang et al. 2021 (`saccade list modifications`) for a Transformer: settings over a T5-style
-baseline, written out in the same way. Sizes that are given beside it are the baseline's, and a row may scale them to keep the number of
-parameters; other keys win over the row's.
-A part with options is written as
-`{name: characters-cnn, word_dropout: 0.2}`, or on the command line `model.embedding.word_dropout=0.2`; without a name, options are those
-of the default. A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is refused."""
+MODEL = """`family` names the model and has no default; the other keys are the family's own. `size` names
+values of several of them (a key that is given beside it wins). It is written to `recipe.json` and
+`config.json` as these numbers; `size: auto` is chosen by the data and the device. `modification`
+names a row of the table of Narang et al. 2021 (`saccade list modifications`) for a Transformer:
+settings over a T5-style baseline, written out in the same way. Sizes that are given beside it are
+the baseline's, and a row may scale them to keep the number of parameters; other keys win over the
+row's. A part with options is written as `{name: characters-cnn, word_dropout: 0.2}`, or on the
+command line `model.embedding.word_dropout=0.2`; without a name, options are those of the default.
+A key that has no effect on the model (a `pool` in translation, a `norm` with `residual: rezero`) is
+refused."""
 
 
 def shown(value: object) -> str:

@@ -85,7 +85,7 @@ def copy(trained: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def held_out() -> list[Pair]:
-    return phrasebook(**RECIPE["data"]["phrasebook"])["test"]
+    return phrasebook(**RECIPE["data"]["options"])["test"]
 
 
 class Quit(Watcher):
@@ -303,14 +303,16 @@ def rewrite(folder: Path, name: str, text: str) -> None:
     [
         ("config.json", "{", "config.json cannot be read as JSON; copy the model folder again"),
         ("config.json", "[" * 100_000, "config.json cannot be read as JSON"),
-        ("config.json", "[]", "config.json has format None, expected 1 or 2; use the version of saccade that wrote it"),
-        ("config.json", '{"saccade": 3}', "config.json has format 3, expected 1"),
+        ("config.json", "[]", "config.json has format None, expected 1 to 3; use the version of saccade that wrote it"),
+        ("config.json", '{"saccade": 4}', "config.json has format 4, expected 1 to 3"),
+        ("config.json", '{"model_type": "bert"}', "config.json has format None, expected 1 to 3"),
+        ("config.json", '{"saccade": 3, "model_type": "bert"}', "model_type"),
         ("config.json", '{"saccade": 1}', "model.family is None; choose one of"),
         ("config.json", '{"saccade": 1, "model": {"family": "luong"}}', "the parameters are not those of this model"),
-        ("tokenizer.json", "{}", "tokenizer.json is not that of a translation model; copy the model folder"),
-        ("tokenizer.json", "[]", "tokenizer.json is not that of a translation model"),
-        ("tokenizer.json", "[" * 100_000, "tokenizer.json cannot be read"),
-        ("tokenizer.json", '{"joint": {}}', "not a vocabulary of saccade"),
+        ("vocabularies.json", "{}", "vocabularies.json is not that of a translation model; copy the model folder"),
+        ("vocabularies.json", "[]", "vocabularies.json is not that of a translation model"),
+        ("vocabularies.json", "[" * 100_000, "vocabularies.json cannot be read"),
+        ("vocabularies.json", '{"joint": {}}', "not a vocabulary of saccade"),
         ("model.safetensors", "junk", "model.safetensors cannot be read as safetensors"),
     ],
 )  # fmt: skip
@@ -368,7 +370,7 @@ def test_the_best_system_comes_back_and_the_run_folder_is_complete(trained: Any)
     assert (
         written
         == json.loads((folder / "best" / "config.json").read_text())
-        == {"saccade": 2, **system.recipe.to_dict()}
+        == {"model_type": "saccade", "saccade": 3, **system.recipe.to_dict()}
     )
     assert ended.best < 5.5, "it learns something"
 

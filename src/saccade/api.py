@@ -1,6 +1,5 @@
 """What a program does with saccade: build, load, fit, evaluate, decode, show. Puts the packages together."""
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,6 @@ from typing import Any
 from .config import recipes
 from .config.automatic import adopt
 from .config.recipes import Recipe
-from .config.upgrade import VERSION
 from .decoding import Ensemble, searcher
 from .errors import SaccadeError, with_article
 from .files import LOCK, MANIFEST, held, is_temporary, tidy, write_atomically, write_once
@@ -99,12 +97,7 @@ def fit(
             training = plan(system.recipe.training, system.model, work, ranks, before, heard)
             system = replace(system, recipe=replace(system.recipe, training=training))
             # only now, when nothing of the recipe was refused: a first try with a wrong path leaves no run
-            text = (
-                json.dumps(
-                    {"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False
-                )
-                + "\n"
-            )
+            text = recipes.to_json(system.recipe)
             ranks.lead(lambda: write_atomically(path / "recipe.json", text.encode()))
             ranks.agree(lambda: check_shared(path / "recipe.json"))
             ranks.lead(

@@ -317,7 +317,7 @@ def without_effect(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 def conditions(path: str, rules: Mapping[str, Any]) -> str:
     """What a key has an effect for: the tasks that have it, and what else it needs; empty where it always has one."""
-    what = rules.get("when", ("",))[0]
+    what: str = rules.get("when", ("",))[0]
     if "owned" in rules:
         names = [one.name for one in tasks if path in one.make.settings]
         others = [name for name in tasks.names() if name not in names]

@@ -304,14 +304,14 @@ def foreign(**changes: object) -> dict[str, object]:
         ([], 'not a vocabulary of saccade: "kind" is missing or not of type str'),
         (
             WORDS.to_json()["tokenizer"],
-            '"kind" is missing or not of type str; take the tokenizer.json',
+            '"kind" is missing or not of type str; take the vocabularies.json',
         ),
         (changed(specials=[]), '"specials" is missing or not of type dict'),
         (changed(lowercase="no"), '"lowercase" is missing or not of type bool'),
         (changed(kind="wordz"), "no kind of vocabulary named 'wordz'; did you mean 'words'?"),
         (
             changed(tokenizer={"model": 3}),
-            "of its tokenizer is not as saccade writes it; take the tokenizer.json",
+            "of its tokenizer is not as saccade writes it; take the vocabularies.json",
         ),
         (
             foreign(vocab={"a": 0, "<unk>": 1}),

@@ -255,7 +255,7 @@ def configs() -> Iterator[tuple[str, str, Change]]:
     yield (
         "config-digits",
         "words",
-        raw("config.json", b'{"saccade": 2, "seed": ' + b"9" * 1_000_000 + b"}"),
+        raw("config.json", b'{"saccade": 3, "seed": ' + b"9" * 1_000_000 + b"}"),
     )
     yield "config-surrogate", "words", edit("config.json", put("data.train", "\ud800"))
     yield "config-start-from", "words", edit("config.json", put("start_from", "/etc"))
@@ -267,7 +267,7 @@ def tokenizers() -> Iterator[tuple[str, str, Change]]:
     """Components that the tokenizers library would run: regexes, replacements, padding, broken maps."""
 
     def inside(key: str, value: Any, name: str = "source") -> Change:
-        return edit("tokenizer.json", put(f"{name}.tokenizer.{key}", value))
+        return edit("vocabularies.json", put(f"{name}.tokenizer.{key}", value))
 
     bomb = {
         "type": "Sequence",
@@ -408,21 +408,25 @@ def tokenizers() -> Iterator[tuple[str, str, Change]]:
     ):
         yield f"tok-bpe-{key}", "pieces", inside(f"model.{key}", value)
     for n, kind in enumerate((3, None, "x", "bpe", "characters")):
-        yield f"tok-kind-{n}", "words", edit("tokenizer.json", put("source.kind", kind))
-    yield "tok-ansi", "words", edit("tokenizer.json", renamed("\x1b]0;owned\x07\x1b[2J", "target"))
+        yield f"tok-kind-{n}", "words", edit("vocabularies.json", put("source.kind", kind))
+    yield (
+        "tok-ansi",
+        "words",
+        edit("vocabularies.json", renamed("\x1b]0;owned\x07\x1b[2J", "target")),
+    )
     yield (
         "tok-ansi-label",
         "labels",
-        edit("tokenizer.json", put("labels", ["\x1b[31mgood", "\x9b31mbad\n"])),
+        edit("vocabularies.json", put("labels", ["\x1b[31mgood", "\x9b31mbad\n"])),
     )
-    yield "tok-long-token", "words", edit("tokenizer.json", renamed("x" * 5_000_000, "target"))
-    yield "tok-surrogate", "words", edit("tokenizer.json", renamed("\ud800", "target"))
-    yield "tok-nested", "words", raw("tokenizer.json", b"[" * 100_000 + b"]" * 100_000)
-    yield "tok-lists", "words", raw("tokenizer.json", b"[" + b"[]," * 5_000_000 + b"[]]")
+    yield "tok-long-token", "words", edit("vocabularies.json", renamed("x" * 5_000_000, "target"))
+    yield "tok-surrogate", "words", edit("vocabularies.json", renamed("\ud800", "target"))
+    yield "tok-nested", "words", raw("vocabularies.json", b"[" * 100_000 + b"]" * 100_000)
+    yield "tok-lists", "words", raw("vocabularies.json", b"[" + b"[]," * 5_000_000 + b"[]]")
     yield (
         "tok-astral",
         "words",
-        raw("tokenizer.json", b'["' + "\U0001f600".encode() + b"x" * 60_000_000 + b'"]'),
+        raw("vocabularies.json", b'["' + "\U0001f600".encode() + b"x" * 60_000_000 + b'"]'),
     )
     for n, sizes in enumerate(
         (
@@ -434,7 +438,7 @@ def tokenizers() -> Iterator[tuple[str, str, Change]]:
             {"ratio": -1},
         )
     ):
-        yield f"tok-outputs-{n}", "words", edit("tokenizer.json", put("outputs", sizes))
+        yield f"tok-outputs-{n}", "words", edit("vocabularies.json", put("outputs", sizes))
 
 
 def renamed(name: str, side: str) -> Callable[[Any], None]:
@@ -479,9 +483,13 @@ def labels() -> Iterator[tuple[str, str, Change]]:
     ]
     for n, value in enumerate(odd):
         for kind in ("labels", "tags"):
-            yield f"{kind}-{n}", kind, edit("tokenizer.json", put("labels", value))
+            yield f"{kind}-{n}", kind, edit("vocabularies.json", put("labels", value))
     for n, several in enumerate((None, [], "x", 3)):
-        yield f"language-several-{n}", "language", edit("tokenizer.json", put("several", several))
+        yield (
+            f"language-several-{n}",
+            "language",
+            edit("vocabularies.json", put("several", several)),
+        )
 
 
 def pictured() -> Iterator[tuple[str, str, Change]]:
@@ -510,7 +518,7 @@ def pictured() -> Iterator[tuple[str, str, Change]]:
     for kind in ("pictures", "captions", "answers", "copies"):
         within = "model" if kind in ("pictures", "copies") else "model.image_encoder"
         for n, size in enumerate(sizes):
-            yield f"pic-size-{n}-{kind}", kind, edit("tokenizer.json", put("image_size", size))
+            yield f"pic-size-{n}-{kind}", kind, edit("vocabularies.json", put("image_size", size))
         for n, value in enumerate(inner):
             yield f"pic-model-{n}-{kind}", kind, edit("config.json", put(within, value))
         for n, value in enumerate([10**6, 65536, -1, 0, 1.5, "x", None, [10**6] * 10, [1] * 1000]):
@@ -538,8 +546,8 @@ def pictured() -> Iterator[tuple[str, str, Change]]:
         {"a": 1},
     ]
     for n, value in enumerate(odd):
-        yield f"nodes-kinds-{n}", "nodes", edit("tokenizer.json", put("kinds", value))
-        yield f"nodes-labels-{n}", "nodes", edit("tokenizer.json", put("labels", value))
+        yield f"nodes-kinds-{n}", "nodes", edit("vocabularies.json", put("kinds", value))
+        yield f"nodes-labels-{n}", "nodes", edit("vocabularies.json", put("labels", value))
 
 
 def tensors() -> Iterator[tuple[str, str, Change]]:
@@ -665,7 +673,7 @@ def files() -> Iterator[tuple[str, str, Change]]:
 
         return work
 
-    for name in ("manifest.json", "config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("manifest.json", "config.json", "vocabularies.json", "model.safetensors"):
         yield f"file-fifo-{name}", "words", replace(name, os.mkfifo)
         for device in ("/dev/zero", "/dev/random", "/dev/stdin", "/etc/passwd", "/nowhere"):
             yield (
@@ -737,7 +745,7 @@ def mutated(good: dict[str, Path], folder: Path, number: int) -> tuple[str, bool
     kind = chance.choice(sorted(good))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(good[kind], folder)
-    name = chance.choice(["config.json", "tokenizer.json", "model.safetensors", "manifest.json"])
+    name = chance.choice(["config.json", "vocabularies.json", "model.safetensors", "manifest.json"])
     content = bytearray((folder / name).read_bytes())
     sealed = name != "manifest.json" and chance.random() < 0.75
     if name.endswith(".json") and sealed and chance.random() < 0.6:

@@ -63,7 +63,7 @@ def test_labels_and_size_are_learned_and_kept(pictures: list[Pictured], tmp_path
     )
     assert "m.classify(&quot;picture.png&quot;)" in again._repr_html_()
     assert again.unknown_words("anything") == []
-    (tmp_path / "model" / "tokenizer.json").write_text(
+    (tmp_path / "model" / "vocabularies.json").write_text(
         '{"labels": ["a", "b"], "image_size": [99999, 2]}'
     )
     (tmp_path / "model" / "manifest.json").unlink()

@@ -193,7 +193,9 @@ def test_a_trained_model_answers_in_python_and_by_the_command(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = api.load(trained)
-    assert system.task.blind == json.loads((trained / "best/tokenizer.json").read_text())["blind"]
+    assert (
+        system.task.blind == json.loads((trained / "best/vocabularies.json").read_text())["blind"]
+    )
     Image.new("RGB", (40, 40), "red").save(tmp_path / "red.png")
     one = system.answer(str(tmp_path / "red.png"), "what is this picture all about?")
     assert (

@@ -206,7 +206,7 @@ def test_a_sharded_checkpoint_becomes_a_model_folder(
         "config.json",
         MANIFEST,
         "model.safetensors",
-        "tokenizer.json",
+        "vocabularies.json",
     ]
     assert_talks_alike(launcher.alone("training.accumulate=1") / "last", tmp_path / "model")
 

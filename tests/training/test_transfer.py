@@ -224,12 +224,12 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_with_another_tokenizer_is_told(tmp_path: Path) -> None:
     pretrained(tmp_path / "first", "masked", "transformer-encoder")
-    path = tmp_path / "first" / "tokenizer.json"
+    path = tmp_path / "first" / "vocabularies.json"
     path.write_text("{}")
     listed = json.loads((tmp_path / "first" / "manifest.json").read_text())
-    listed["files"]["tokenizer.json"] = {"sha256": hashlib.sha256(b"{}").hexdigest(), "bytes": 2}
+    listed["files"]["vocabularies.json"] = {"sha256": hashlib.sha256(b"{}").hexdigest(), "bytes": 2}
     (tmp_path / "first" / "manifest.json").write_text(json.dumps(listed))
-    assert "tokenizer.json contains no vocabulary; copy the model folder again" in told(
+    assert "vocabularies.json contains no vocabulary; copy the model folder again" in told(
         lambda: build("classification", "transformer-encoder", tmp_path / "first")
     )
 

@@ -94,10 +94,9 @@ def train(
 
 def print_plan(made: "Recipe", folder: Path, json_: bool) -> None:
     """What a run would do: its data, sizes, settings and cost, measured on one batch."""
-    from .. import api
     from ..config.recipes import recipes_before
     from ..experiments.forecast import cost_of
-    from ..system.build import usual_run
+    from ..system.build import prepared, usual_run
     from ..training.checkpoints import Progress
     from ..training.distributed import Ranks
     from ..training.loop import Watcher
@@ -109,7 +108,7 @@ def print_plan(made: "Recipe", folder: Path, json_: bool) -> None:
                 f"it starts from the model of {before.stem}, which is not trained; dry-run that recipe first",
                 code="start-missing",
             )
-    system, work = api.prepared(made)
+    system, work = prepared(made)
     settings = plan(system.recipe.training, system.model, work, Ranks(), Progress, Watcher())
     with use_threads(int(settings.threads)):
         cost = cost_of(system, work, int(settings.updates))

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 import yaml
 
-from .. import tasks
+from .. import models, tasks
 from ..errors import SaccadeError, did_you_mean
-from ..models import builder as building
-from ..models.builder import Builder
+from ..models.builder import Builder, complete
 from ..models.modifications import table as modifications
 from ..recipe import LIMITS, Recipe, plain, without_effect
 from ..settings import AUTO, fill
@@ -27,6 +26,8 @@ __all__ = ["Builder", "Recipe", "device", "read_recipe", "recipe"]
 LARGEST = 250_000  # bytes; a larger file is not a recipe
 # models whose settings are all written out: what `complete_model` returned, with its task and objective
 COMPLETE: set[tuple[str, str, str]] = set()
+# Tells other tools that a model folder is not one of theirs.
+MODEL_TYPE = {"model_type": "saccade"}
 MERGE = "tag:yaml.org,2002:merge"
 # all that PyYAML raises
 NOT_READ = (
@@ -83,9 +84,7 @@ def wants_joint(recipe: Recipe) -> bool:
     """Whether the family, or its modification, has one embedding for both sides of pairs by default, and so one vocabulary unless the recipe
     says otherwise."""
     family, row = str(recipe.model.get("family")), recipe.model.get("modification")
-    wants = family in building.models.table and getattr(
-        building.models.table[family].config, "joint", False
-    )
+    wants = family in models.table and getattr(models.table[family].config, "joint", False)
     if row in modifications:
         wants = modifications[str(row)].settings.get("shared", True)
     return (
@@ -115,7 +114,7 @@ def complete_model(model: str, task_name: str, language: str, strict: bool) -> s
         language=fill(type(Recipe().language), json.loads(language), "language"),
     )
     return json.dumps(
-        building.complete(
+        complete(
             json.loads(model), lambda builder: tasks.table[task_name].sketch(made, builder), strict
         )
     )
@@ -230,14 +229,22 @@ def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     """The recipe in a file's values; what saccade itself has written begins with the version of its format."""
     rest = dict(values)
     version = rest.pop("saccade", VERSION)
-    if version not in (1, VERSION):
+    if version not in range(1, VERSION + 1):
         raise SaccadeError(
-            f"{path} has format {version!r}, expected 1 or {VERSION}; use the version of saccade that wrote it",
-            code="other-format",
+            f"{path} has format {version!r}, expected 1 to {VERSION}; use the version of saccade that wrote it",
+            code="unknown-format",
         )
+    if "saccade" in values and rest.get("model_type") == MODEL_TYPE["model_type"]:
+        del rest["model_type"]
     if version == 1:
         return recipe(upgrade_config(rest), overrides, strict=False)
     return recipe(without_removed(rest) if "saccade" in values else rest, overrides)
+
+
+def to_json(made: Recipe) -> str:
+    """The text of a run's recipe.json and of a model's config.json."""
+    values = {**MODEL_TYPE, "saccade": VERSION, **made.to_dict()}
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def repeated(node: Any, seen: set[int]) -> tuple[str, int] | None:

@@ -32,7 +32,7 @@ CORPORA = [
     "karate",
     "surfaces",
 ]
-VERSION = 2  # of config.json; 0.1.0 wrote 1
+VERSION = 3  # of config.json; 0.1.0 wrote 1, 0.2.0 and 0.3.0 wrote 2
 
 # parameters that were called otherwise, by pattern
 NAMES = (

@@ -247,7 +247,7 @@ def check_booleans(answer: Any, mask: Mask) -> Tensor:
 
 def any_head(needed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The blocks that any head needs (R C), from the result of `Mask.needed` (R C or H R C)."""
-    return np.logical_or.reduce(needed.reshape(-1, *needed.shape[-2:]), 0)
+    return np.asarray(np.logical_or.reduce(needed.reshape(-1, *needed.shape[-2:]), 0))
 
 
 def pick_rows(tensor: Tensor, rows: Tensor) -> Tensor:

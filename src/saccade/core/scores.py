@@ -301,7 +301,7 @@ class Favor(Score):
         wide = torch.promote_types(x.dtype, torch.float32)
         # exp turns the rounding error of a logarithm into a relative error.
         with torch.autocast(x.device.type, enabled=False):
-            scaled = x.to(wide) * x.shape[-1] ** -0.25
+            scaled: Tensor = x.to(wide) * x.shape[-1] ** -0.25
             return scaled @ self.omega.to(wide).T - scaled.square().sum(-1, keepdim=True) / 2
 
     def query(self, q: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class ShiftedWindows(Mask):
             .unflatten(0, (-1, window[0]))
         )
         # The region of each position, per window.
-        self.values = regions.transpose(1, 2).flatten(2).flatten(0, 1)
+        self.values: Tensor = regions.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def __call__(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         window = b % len(self.values)

@@ -121,6 +121,6 @@ def line_of(row: dict[str, Any], suffix: str, side: int | None, separated: str) 
     if suffix == ".jsonl" and side is None:
         return json.dumps(row, ensure_ascii=False) + "\n"
     if suffix == ".txt" and side is None:
-        return row["text"].rstrip("\n") + ("\n\n" if separated == "blank" else "\n")
+        return str(row["text"]).rstrip("\n") + ("\n\n" if separated == "blank" else "\n")
     cells = [" ".join(str(value).split()) for name, value in row.items() if name != "tags"]
     return ("\t".join(cells) if side is None else cells[side]) + "\n"

@@ -219,9 +219,8 @@ def on_one_line(text: str) -> str:
 
 def overlap(kind: Kind, train: Iterable[Any], other: Iterable[Any]) -> int:
     """How many of the other examples have an input that is also in the training examples."""
-    key = lambda one: getattr(one, kind.input)
-    texts = [key(one) for one in other]
-    shared = set(texts) & set(map(key, train))
+    texts = [getattr(one, kind.input) for one in other]
+    shared = set(texts) & {getattr(one, kind.input) for one in train}
     return sum(text in shared for text in texts)
 
 

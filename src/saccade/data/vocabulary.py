@@ -285,7 +285,7 @@ class Vocabulary:
             if not isinstance(entry.get(key), type_):
                 what = f'not a vocabulary of saccade: "{key}" is missing or not of type {type_.__name__}'
                 raise SaccadeError(
-                    f"{what}; take the tokenizer.json of a model folder", code="not-a-vocabulary"
+                    f"{what}; take the vocabularies.json of a model folder", code="not-a-vocabulary"
                 )
         _check_names(entry["kind"], entry["split"])
         _check_parts(
@@ -350,7 +350,7 @@ def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
     if odd:
         what = f"'{odd[0]}' of its tokenizer is not as saccade writes it"
         raise SaccadeError(
-            f"not a vocabulary of saccade: {what}; take the tokenizer.json of a model folder",
+            f"not a vocabulary of saccade: {what}; take the vocabularies.json of a model folder",
             code="not-a-vocabulary",
         )
     pieces = model.get("vocab")
@@ -372,7 +372,7 @@ def _check_parts(given: dict[str, Any], own: dict[str, Any]) -> None:
         and len(merges) <= len(pieces)
     ):
         raise SaccadeError(
-            "not a vocabulary of saccade: its pieces are not short strings with numbers; take the tokenizer.json of a model folder",
+            "not a vocabulary of saccade: its pieces are not short strings with numbers; take the vocabularies.json of a model folder",
             code="not-a-vocabulary",
         )
 
@@ -396,7 +396,7 @@ def _spelled(text: str, tokenizer: Tokenizer, lowercase: bool) -> str:
     """A composed text as the tokenizer normalizes it; plain ASCII need not be passed to it."""
     if text.isascii():
         return text.lower() if lowercase else text
-    return tokenizer.normalizer.normalize_str(text)
+    return str(tokenizer.normalizer.normalize_str(text))
 
 
 def _bare_tokenizer(

@@ -110,8 +110,7 @@ class Attention:
     def biases_for(self, size: int, like: Tensor) -> Tensor:
         """The bias of the last of `size` positions for all keys."""
         query = like.new_zeros(1, self.heads * self.groups, 1, self.width)
-        found = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
-        assert found is not None
+        found: Tensor = self.position.bias(query, Positions.line(1, size, like.device), self.scale)
         return found.reshape(self.heads * self.groups, size).to(like.dtype)
 
     def own(self, x: Tensor, n: int, at: StepPosition) -> Tensor:
@@ -305,7 +304,8 @@ class Engine:
     def embed(self, tokens: Tensor, at: StepPosition) -> Tensor:
         if not self.plain_input:
             where = torch.arange(self.size, device=tokens.device)
-            return self.input(tokens.unsqueeze(1), at.pick(where)).squeeze(1)
+            x: Tensor = self.input(tokens.unsqueeze(1), at.pick(where))
+            return x.squeeze(1)
         assert self.table is not None
         x = F.embedding(tokens, self.table)
         if self.places is None:

@@ -182,7 +182,7 @@ class FastSession:
         if self.beams > 1:
             self.hidden.view(-1, self.beams, self.hidden.shape[1])[:, :, start:end] = self.apart
             self.places[:, start:end] = self.length
-            self.mask = self.hidden[:, :end].view(-1, 1, self.beams, end)
+            self.mask: Tensor = self.hidden[:, :end].view(-1, 1, self.beams, end)
         logits = self.engine.step(tokens, self, self.memory)
         self.length, self.filled = self.length + 1, end
         return logits

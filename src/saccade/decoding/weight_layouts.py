@@ -84,7 +84,7 @@ def product(
 ) -> Product:
     """Linear layers of one input as one product, followed by `activation` (none or relu)."""
     if all(isinstance(layer, Int8Linear) for layer in layers):
-        joined: Any = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type]
+        joined: Int8Linear = layers[0] if len(layers) == 1 else Int8Linear.joined(list(layers))  # type: ignore[arg-type, assignment]
         return joined.forward if activation == "none" else joined.then_relu
     return of_weights(
         [layer.weight for layer in layers],  # type: ignore[misc]

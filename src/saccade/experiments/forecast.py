@@ -67,7 +67,7 @@ def stage_of(job: Job) -> tuple[str, str]:
 
 
 def updates(job: Job) -> int:
-    return max(1, job.settings["training"]["updates"])
+    return max(1, int(job.settings["training"]["updates"]))
 
 
 def measured(job: Job, threads: int) -> Cost:
@@ -86,7 +86,7 @@ def cost_of(system: System, work: Work, updates: int) -> Cost:
 
     def loss() -> torch.Tensor:
         with torch.autocast(system.device.type, kind, enabled=kind is not None):
-            return work.loss(system.model.train(), batch) / max(batch.tokens, 1)
+            return work.loss(system.model.train(), batch) / max(int(batch.tokens), 1)
 
     return measure(system.model, loss, updates, system.recipe.training.accumulate, Ranks())
 

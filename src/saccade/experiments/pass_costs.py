@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,9 @@ def too_much(
     """Why a longer text is not tried: what it would take, if it grows as it did from the last but one to the last."""
     if len(seconds) < 2:
         return ""
-    grown = lambda last, before: last * max(last / max(before, 1e-12), 1.5)
+    grown: Callable[[float, float], float] = lambda last, before: (
+        last * max(last / max(before, 1e-12), 1.5)
+    )
     soon, large = (grown(*list(values.values())[:-3:-1]) for values in (seconds, memory))
     if soon > most:
         return f"{length:,} tokens would take about {soon:.0f} s"
@@ -99,7 +101,7 @@ class Allocated(TorchDispatchMode):
     """Counts the bytes of the tensors that operations make within the `with`, until they are freed; `most` at a time."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.there, self.most = dict[int, int](), 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -127,7 +129,7 @@ def follow_paths(settings: Values, length: int) -> Values:
     if not is_encoder(settings):
         return {}
     depth, step = 0, 1
-    deep = lambda layers: {**settings, "depth": layers}
+    deep: Callable[[int], Values] = lambda layers: {**settings, "depth": layers}
     while not reaches(deep(depth + step), length):
         depth, step = depth + step, 2 * step
         if depth > 4 * length:

@@ -163,7 +163,7 @@ class Table:
             if f"{column.key}_p" in metrics
         }
         if row in p:
-            return text + "*" * (p[row] < LEVEL)
+            return text + "*" * bool(p[row] < LEVEL)
         return Bold(text) if p and text != MISSING else text
 
     def columns(self) -> list[Column]:

@@ -24,7 +24,7 @@ from ..config.recipes import Recipe
 from ..errors import SaccadeError
 from ..settings import AUTO
 from ..system.build import build, prepared
-from ..system.model_folder import model_folder
+from ..system.model_folder import model_folder, vocabularies_file
 from ..system.system import System
 from ..training.checkpoints import Progress
 from ..training.cost import summary
@@ -54,7 +54,7 @@ class Prepared:
             if name not in ("model", "start_from")
         }
         if made.start_from:  # models of one table have one vocabulary
-            same["vocabulary"] = (model_folder(Path(made.start_from)) / "tokenizer.json").read_text(
+            same["vocabulary"] = vocabularies_file(model_folder(Path(made.start_from))).read_text(
                 encoding="utf-8"
             )
         key = json.dumps(same, sort_keys=True)

@@ -68,9 +68,10 @@ class DeepSets(Pool):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        make = lambda bias: nn.Sequential(
-            nn.Linear(dim, dim, bias), nn.ReLU(), nn.Linear(dim, dim, bias)
-        )
+
+        def make(bias: bool) -> nn.Sequential:
+            return nn.Sequential(nn.Linear(dim, dim, bias), nn.ReLU(), nn.Linear(dim, dim, bias))
+
         self.each, self.whole = make(True), make(False)
 
     def weights(self, tokens: Tensor, x: Tensor, lengths: Tensor) -> Tensor:

@@ -132,7 +132,8 @@ class UniversalStack(Stack):
 
         for turn in range(self.before):
             x = through(turn, x)
-        signal, step = self.signal(at, x), lambda t, y: through(self.before + t, y)
+        step: Callable[[int, Tensor], Tensor] = lambda t, y: through(self.before + t, y)
+        signal = self.signal(at, x)
         if self.halt is None:
             for t in range(self.steps):
                 x = step(t, x + signal(t))

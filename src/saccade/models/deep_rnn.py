@@ -20,7 +20,8 @@ from ..layers.recurrent import Bidirectional, Carried, Lstm, Recurrence, cells, 
 from ..settings import Choice, number, part
 from .families import Sizes, add_family, named_sizes
 from .protocols import Seq2Seq
-from .rnn import RnnConfig, RnnSeq2Seq, make_reader, prepared
+from .rnn import RnnSeq2Seq, make_reader, prepared
+from .rnn_settings import RnnConfig
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import typing
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -56,7 +57,7 @@ class Intake:
             return parse_message(kind, header, body, self.limits)
         return await self.run(parse_message, kind, header, body, self.limits)
 
-    async def run(self, work: Any, *given: Any) -> Any:
+    async def run(self, work: Callable[..., T], *given: Any) -> T:
         """Runs slow work on a body or a picture outside the event loop, one piece of work at a time."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, work, *given)
 
@@ -194,7 +195,7 @@ def cut_image(body: bytearray, most: int) -> bytes | None:
         if at <= 0:
             return None
         found = IMAGE_VALUE.match(body, at + len(b'"image"'))
-        if found is not None and body[at - 1 : at] in (b"{", b",", b" ", b"\t", b"\r", b"\n"):
+        if found is not None and body[at - 1] in b"{, \t\r\n":
             break
     else:
         return None

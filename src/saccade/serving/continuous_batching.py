@@ -291,8 +291,8 @@ class Flow:
             return self.hidden
         heads = self.engine.layers[0].mixer.heads
         last = table.shape[1] - 1
-        found = table[:, (self.distance + last).clamp_max(last)]  # H R T
-        return found.transpose(0, 1).unflatten(1, (heads, -1)) + self.hidden
+        found = table[:, (self.distance + last).clamp_max(last)].transpose(0, 1)  # R H T
+        return found.view(len(found), heads, -1, found.shape[-1]) + self.hidden
 
 
 def with_space(tensor: Tensor, shape: tuple[int, ...], rows: int, value: float = 0.0) -> Tensor:

@@ -52,7 +52,7 @@ class Speller:
 
     def __init__(self, task: Any, prompt: str) -> None:
         self.waiting: deque[int] = deque()
-        self.pieces = task.spell(prompt, self.tokens())
+        self.pieces: Iterator[str] = task.spell(prompt, self.tokens())
 
     def tokens(self) -> Iterator[int]:
         while self.waiting:

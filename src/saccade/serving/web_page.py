@@ -61,8 +61,9 @@ def page_routes(service: Service) -> list[Route]:
 
     async def worked(request: Request) -> Response:
         asked = await service.intake.message(request, WorkOut, service.limits.body)
-        [found] = await service.wait(request, [Job(key=object(), run=lambda _: [work_out(asked)])])
-        return found
+        job = Job(key=object(), run=lambda _: [work_out(asked)])
+        found: list[Response] = await service.wait(request, [job])
+        return found[0]
 
     routes = [Route(path, page(path), methods=["GET"]) for path in FILES]
     return [

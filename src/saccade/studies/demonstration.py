@@ -22,6 +22,7 @@ from ..data.pairs import Pair
 from ..errors import SaccadeError
 from ..files import write_atomically
 from ..settings import resolve
+from ..system.model_folder import read_config
 from ..training.checkpoints import RunFolder
 from ..training.loop import Watcher
 from ..training.signals import Stopped
@@ -122,7 +123,7 @@ def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
     for name, folder in runs.items():
         if (folder / "recipe.json").exists():
             made = recipes.read_recipe(f"phrasebook-{name}", words)
-            begun = api.read_config(folder / "recipe.json")
+            begun = read_config(folder / "recipe.json")
             found = api.differences(begun.to_dict(), adopt(made, begun).to_dict())
             if changed := [key for key in found if key != "device"]:
                 raise SaccadeError(

@@ -28,7 +28,14 @@ from ..training.parameters import model_tensors
 from ..training.sharded import METADATA
 from ..training.transfer import take_over
 from ..training.work import Work
-from .model_folder import MODEL_FILES, build_stored, model_folder, read_config, read_json
+from .model_folder import (
+    MODEL_FILES,
+    build_stored,
+    model_folder,
+    read_config,
+    read_json,
+    vocabularies_file,
+)
 from .recipe_data import examples_of, note_data, spread, train_and_dev
 from .system import System
 
@@ -51,10 +58,10 @@ def build(
         first = verified(starting_folder(made.start_from), "model folder", MODEL_FILES)
         try:
             if made.kind.has_text:
-                given = made.kind.vocabularies(read_json(first / "tokenizer.json"))
+                given = made.kind.vocabularies(read_json(vocabularies_file(first)))
         except (KeyError, TypeError):
             raise SaccadeError(
-                f"{first}/tokenizer.json contains no vocabulary; copy the model folder again",
+                f"{vocabularies_file(first)} contains no vocabulary; copy the model folder again",
                 code="not-a-vocabulary",
             ) from None
     task = learned_task or made.kind.learn(made, examples, *given)

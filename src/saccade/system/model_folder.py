@@ -15,13 +15,15 @@ from ..config import recipes
 from ..config.recipes import Recipe
 from ..config.upgrade import upgrade_parameter
 from ..errors import SaccadeError, with_article
-from ..files import MANIFEST, read_plain, settle
+from ..files import HINT, MANIFEST, listed, read_plain, settle
 from ..models.builder import NoInit, limit_size
 from ..tasks.task import Task
 from ..training.checkpoints import check_parameters, stored_sizes
 from ..training.parameters import model_tensors
 
-MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
+MODEL_FILES = ("config.json", "model.safetensors")
+# Formats 1 and 2 had the old name, which is that of another file format of the library tokenizers.
+VOCABULARIES, OLD_VOCABULARIES = "vocabularies.json", "tokenizer.json"
 # bytes of a model folder's JSON, and how many values it may hold
 LARGEST, MOST_VALUES = (16 * 2**20, 3_000_000)
 # of a model in a folder: how many times the numbers it stores it may register (tied matrices are made, then exchanged), how many more that
@@ -37,13 +39,12 @@ def build_stored(path: Path) -> tuple[Recipe, Task, nn.Module]:
     most = MORE * numbers + UNSTORED, PARTS * (1 + len(sizes))
     with limit_size(*most):  # a sketch for a few words, without memory
         recipe = read_config(path / "config.json")
+    vocabularies = vocabularies_file(path)
     try:
-        task: Task = recipe.kind.restore(
-            recipe, read_json(path / "tokenizer.json", LARGEST + 4 * numbers)
-        )
+        task: Task = recipe.kind.restore(recipe, read_json(vocabularies, LARGEST + 4 * numbers))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise SaccadeError(
-            f"{path}/tokenizer.json is not that of {with_article(recipe.task)} model; copy the model folder again",
+            f"{vocabularies} is not that of {with_article(recipe.task)} model; copy the model folder again",
             code="not-a-vocabulary",
         ) from None
     with limit_size(*most):
@@ -71,6 +72,19 @@ def model_folder(path: Path) -> Path:
             code="run-not-chosen",
         )
     return path
+
+
+def vocabularies_file(folder: Path) -> Path:
+    """The file of a verified model folder that holds its vocabularies and labels."""
+    names = listed(folder)
+    if OLD_VOCABULARIES in names and VOCABULARIES not in names:
+        return folder / OLD_VOCABULARIES
+    if VOCABULARIES not in names:
+        raise SaccadeError(
+            f"{folder} is not a model folder: it has no {VOCABULARIES}; {HINT}",
+            code="not-a-model-folder",
+        )
+    return folder / VOCABULARIES
 
 
 def runs_in(folder: Path) -> list[str]:

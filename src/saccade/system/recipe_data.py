@@ -21,14 +21,16 @@ def train_and_dev(recipe: Recipe, skipped: Skipped | None = None) -> tuple[list[
     train = task.read(recipe, source_of(recipe, "train"), count)
     if recipe.data.dev:
         return train, task.read(recipe, recipe.data.dev, count)
-    return task.divide(train, resolve(recipe.data.held_out, 0.0))
+    train, dev = task.divide(train, resolve(recipe.data.held_out, 0.0))
+    return train, dev
 
 
 def examples_of(recipe: Recipe, split: str) -> list[Any]:
     """The examples of data.train or data.dev, as training uses them, or of data.test, where a bad line is an error."""
     if split != "test" and recipe.data.train:
         return train_and_dev(recipe)[split == "dev"]
-    return recipe.kind.read(recipe, source_of(recipe, split))
+    examples: list[Any] = recipe.kind.read(recipe, source_of(recipe, split))
+    return examples
 
 
 def source_of(recipe: Recipe, split: str) -> str:

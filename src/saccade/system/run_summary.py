@@ -17,7 +17,7 @@ MAX_DEPTH = 3  # folders below the one that is searched
 MAX_JSON_BYTES = 16 * 2**20
 # what saccade writes into run and model folders
 RUN = "best kept last tensorboard curves.png log.jsonl metrics.csv recipe.json report.html run.json"
-MODEL = f"README.md config.json model.safetensors tokenizer.json {MANIFEST}"
+MODEL = f"README.md config.json model.safetensors vocabularies.json tokenizer.json {MANIFEST}"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ..config import recipes
 from ..config.recipes import Recipe
-from ..config.upgrade import VERSION
 from ..data.conllu import Sentence
 from ..data.image_examples import Picture
 from ..data.pairs import Pair
@@ -34,6 +34,7 @@ from ..views.answers import (
 from ..views.document import Document
 from ..views.html_page import small_table
 from ..views.step_answers import Scored, Steps
+from .model_folder import VOCABULARIES
 from .recipe_data import examples_of, source_of
 
 File = str | Path
@@ -357,12 +358,9 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 def model_files(system: System) -> dict[str, Writer]:
     """The model folder's files besides the parameters."""
-    text = (
-        json.dumps({"saccade": VERSION, **system.recipe.to_dict()}, indent=2, ensure_ascii=False)
-        + "\n"
-    )
+    text = recipes.to_json(system.recipe)
     tokens = json.dumps(system.task.tokens(), ensure_ascii=False) + "\n"
     return {
         "config.json": lambda path: path.write_text(text, encoding="utf-8"),
-        "tokenizer.json": lambda path: path.write_text(tokens, encoding="utf-8"),
+        VOCABULARIES: lambda path: path.write_text(tokens, encoding="utf-8"),
     }

@@ -369,7 +369,7 @@ def is_on(
     row, column = divmod(int(weights.argmax()), weights.shape[1])
     y = ((row + 0.5) / weights.shape[0] + offset[0]) * size[0]
     x = ((column + 0.5) / weights.shape[1] + offset[1]) * size[1]
-    return box[0] <= x < box[2] and box[1] <= y < box[3]
+    return bool(box[0] <= x < box[2] and box[1] <= y < box[3])
 
 
 class CaptionWork(PictureWork):

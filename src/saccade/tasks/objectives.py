@@ -157,7 +157,9 @@ class OfPositions(Objective):
         )
         real = np.isin(blocks.here[:, :-1], never, invert=True)
         rank = np.where(real, blocks.draw(), 2.0).argsort(1).argsort(1)
-        return (rank < np.maximum(1, (self.how.share * real.sum(1, keepdims=True)).round())) & real
+        wanted = np.maximum(1, (self.how.share * real.sum(1, keepdims=True)).round())
+        first: NDArray[np.bool_] = rank < wanted
+        return first & real
 
     def ask(self, blocks: Blocks, asked: NDArray[np.bool_]) -> tuple[Tensor, ...]:
         """The blocks' lengths, the asked positions, B W, and the tokens there; shorter rows are filled with position 0 and <pad>."""
@@ -288,4 +290,4 @@ class Denoising(Objective):
 def split_total(total: int, parts: int, chance: np.random.PCG64) -> list[int]:
     """`total` as a sum of `parts` numbers of at least 1, all such sums equally likely."""
     borders = np.sort(draw(chance, total - 1).argsort()[: parts - 1]) + 1
-    return np.diff([0, *borders.tolist(), total]).tolist()
+    return list(np.diff([0, *borders.tolist(), total]).tolist())

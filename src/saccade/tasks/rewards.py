@@ -97,11 +97,9 @@ class Reward:
         counts = torch.cat([(batch.target != batch.ignore).sum(1), real.sum(1)])
         # as many as references alone would leave
         costs = left.total(counts) * (batch.tokens / int(counts.sum()))
-        return (
-            self.likelihood
-            * (token_loss(known, batch.target, batch.ignore, self.smoothing) + costs)
-            - gained
-        )
+        likely = token_loss(known, batch.target, batch.ignore, self.smoothing) + costs
+        loss: Tensor = self.likelihood * likely - gained
+        return loss
 
     def rewards(self, drawn: Tensor, real: Tensor, batch: Batch) -> Tensor:
         """B M"""

@@ -1,7 +1,7 @@
 """Tagging: one label per word. B batch, N tokens, W words, C tags."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -249,7 +249,7 @@ def sentence_of(one: Any, n: int) -> Sentence:
 
 def usual_of(counts: dict[int, Counter[int]], size: int) -> list[int]:
     """Of each of `size` tokens the tag that it has most often; one that was never seen has the most frequent tag of all."""
-    most = lambda found: min(found, key=lambda tag: (-found[tag], tag))
+    most: Callable[[Counter[int]], int] = lambda seen: min(seen, key=lambda tag: (-seen[tag], tag))
     commonest = most(sum(counts.values(), Counter[int]()))
     return [most(counts[id]) if id in counts else commonest for id in range(size)]
 

@@ -356,9 +356,10 @@ def cider_scores(
     10 × the mean over n = 1 … 4 and references of e^(−(c − r)²/2σ²) · Σ min(g, g′) g′ / (‖g‖ ‖g′‖). g counts the n-grams of the output,
     g′ of the reference, times ln(pictures / pictures with that n-gram in a reference); c and r are their numbers of words.
     """
-    grams = lambda words: Counter(
-        {gram: n for order in ORDERS for gram, n in ngrams(words, order).items()}
-    )
+
+    def grams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
+        return Counter({gram: n for order in ORDERS for gram, n in ngrams(words, order).items()})
+
     counted = [(grams(output), [*map(grams, references)]) for output, references in texts]
     seen = Counter(
         gram for _, references in counted for gram in set[tuple[str, ...]]().union(*references)

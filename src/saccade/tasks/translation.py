@@ -15,7 +15,7 @@ from ..core.record import source_weights, stretch_weights
 from ..data.bad_lines import Skipped, lopsided
 from ..data.batches import on, pad
 from ..data.corpora import PAIRS
-from ..data.pairs import Pair
+from ..data.pairs import Links, Pair
 from ..data.unspaced_scripts import unspaced_script
 from ..data.vocabulary import Vocabulary
 from ..decoding import Hypothesis, decode
@@ -434,5 +434,8 @@ class Translation(Generating):
 
 def swap(pair: Pair) -> Pair:
     """The pair from its target to its source; tags are of the source alone, and go."""
-    turn = lambda links: None if links is None else tuple((j, i) for i, j in links)
+
+    def turn(links: Links | None) -> Links | None:
+        return None if links is None else tuple((j, i) for i, j in links)
+
     return Pair(pair.target, pair.source, pair.line, turn(pair.alignment), turn(pair.possible))

@@ -62,8 +62,10 @@ def data() -> Any:
 
 def rows(deck: str | None = None, slide: str | None = None) -> list[Row]:
     """All rows, a deck's, or one slide's by its name or its number in the deck."""
-    fields = lambda one: {key.replace("with", "with_"): value for key, value in one.items()}
-    found = [Row(**fields(one)) for one in data()["rows"]]
+    found = [
+        Row(**{key.replace("with", "with_"): value for key, value in one.items()})
+        for one in data()["rows"]
+    ]
     if deck is None:
         return found
     if deck not in data()["decks"]:

@@ -90,7 +90,8 @@ class Ranks:
 
     def lead(self, do: Callable[[], T]) -> T:
         """Runs `do` on rank 0. All ranks get its result (JSON types) or its error."""
-        return self.everyone(self.agree(lambda: do() if self.leads else None))[0]
+        found: T = self.everyone(self.agree(lambda: do() if self.leads else None))[0]
+        return found
 
     @contextmanager
     def led(self, context: AbstractContextManager[Any]) -> Iterator[None]:

@@ -49,7 +49,7 @@ def attention_backward(_: Any, query: Shape, key: Shape, value: Shape, *__: Any,
 def convolution_backward(grad: Shape, x: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
     """One forward pass for each gradient (input, weights). PyTorch's formula ignores groups."""
     transposed, wanted = rest[4], rest[7]
-    return 2 * x[0] * prod((x if transposed else grad)[2:]) * prod(weight) * sum(wanted[:2])
+    return 2 * x[0] * prod((x if transposed else grad)[2:]) * prod(weight) * int(sum(wanted[:2]))
 
 
 def matrix_and_vector(matrix: Shape, *_: Any, **__: Any) -> int:

@@ -120,7 +120,7 @@ def batch_loss(
     target = None if agreement or batch.whole else batch.target
     with auxiliary_losses.collect(target, doubly_stochastic > 0, batch.ignore, smoothing) as left:
         logits = model(*(torch.cat([one, one]) if agreement else one for one in batch.inputs))
-    loss = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)
+    loss: Tensor = batch.total(logits, smoothing, repeats) / repeats + left.total(counts, repeats)
     if left.samples:
         losses = batch.losses(logits.detach(), smoothing, repeats).view(wanted.shape)
         loss = loss + left.estimate(losses, wanted) / repeats
@@ -136,5 +136,5 @@ def batch_loss(
         return loss
     first, second = logits.float().log_softmax(-1).chunk(2)
     # ½ (L₁ + L₂) + α/2 · Σ ½ (KL(p₁ ‖ p₂) + KL(p₂ ‖ p₁)), and the sum of both KL is Σ (p₁ − p₂) (log p₁ − log p₂)
-    apart = ((first.exp() - second.exp()) * (first - second)).sum(-1)
+    apart: Tensor = ((first.exp() - second.exp()) * (first - second)).sum(-1)
     return loss + agreement / 4 * apart.masked_fill(batch.target == batch.ignore, 0.0).sum()

@@ -166,7 +166,7 @@ def choose_threads(
     measure: Callable[[float], float], most: int, note: Callable[[str], None]
 ) -> int:
     """The fastest number of threads: 1, 2, 4 … or all."""
-    found = {}
+    found: dict[int, float] = {}
     for count in sorted({*(2**n for n in range(most.bit_length())), most}):
         with use_threads(count):
             found[count] = measure(0.5)

@@ -163,6 +163,5 @@ class LowPrecision(nn.Module):
         # A recurrent model may have no linear layer.
         if not own:
             return self.model(*inputs)
-        return functional_call(
-            self.model, dict(zip(own, Cast.apply(self.dtype, *own.values()), strict=True)), inputs
-        )
+        cast = Cast.apply(self.dtype, *own.values())  # type: ignore[no-untyped-call]
+        return functional_call(self.model, dict(zip(own, cast, strict=True)), inputs)

@@ -210,11 +210,16 @@ class Document:
         plain: dict[str, Any] = {} if usual else {"called": list(self.called)}
         plain |= {name: getattr(self, name) for name in ("title", "model", "source", "target")}
         plain |= {} if self.picture is None else {"picture": data_of(self.picture)}
+
         # one site after another, so that the numbers of all are never objects at once; adding 0 turns -0.0 into 0.0, so that equal
         # documents are equal texts
-        text = lambda one: json.dumps(one, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
-        rounded = lambda site: (np.round(site.weights, 4) + 0.0).tolist()
-        sites = [text({**site.labels, "weights": rounded(site)}) for site in self.sites]
+        def text(one: dict[str, Any]) -> str:
+            return json.dumps(one, separators=(",", ":")).translate(UNSAFE_IN_SCRIPT)
+
+        sites = [
+            text({**site.labels, "weights": (np.round(site.weights, 4) + 0.0).tolist()})
+            for site in self.sites
+        ]
         return f'{text(plain)[:-1]},"sites":[{",".join(sites)}]}}'
 
 

@@ -53,8 +53,7 @@ def heat_map(
     wide, tall = (max(cell * len(names), MIN_SIDE) for names in (columns, rows))
     if numbers is None and not each and longest <= MAX_NUMBERED:
         # nothing for what rounds to zero
-        written = lambda value: two_digits(value) if abs(value) >= 0.005 else ""
-        numbers = [[written(value) for value in row] for row in weights[0]]
+        numbers = [[two_digits(v) if abs(v) >= 0.005 else "" for v in row] for row in weights[0]]
     across, shown = ACROSS.get(count, 4), list[Heat]()
     for n, (name, values) in enumerate(maps.items()):
         one = Heat("", name, "", wide, tall, values, low, high, text=numbers, bar=n == across - 1)

@@ -52,7 +52,8 @@ def upsample(weights: Weights, height: int, width: int, offset: Offset = (0.0, 0
     def between(count: int, at: NDArray[np.floating]) -> NDArray[np.floating]:
         """How much each of `count` positions counts at each pixel."""
         middle = np.clip(at - 0.5, 0, count - 1)[:, None]
-        return np.clip(1 - np.abs(middle - np.arange(count)), 0, None)
+        shares: NDArray[np.floating] = np.clip(1 - np.abs(middle - np.arange(count)), 0, None)
+        return shares
 
     down, across = pixels_in_grid(weights.shape, (height, width), offset)
     return between(weights.shape[0], down) @ weights @ between(weights.shape[1], across).T

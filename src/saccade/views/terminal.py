@@ -1,6 +1,6 @@
 """Attention in the terminal: shaded words, a table of weights, and the worked example step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def heat_table(site: Site, weights: NDArray[np.floating], width: int | None = No
         end = start + 1
         while end < len(columns) and (width is None or left + sum(sizes[start : end + 1]) <= width):
             end += 1
-        room = lambda n: " " * (sizes[n] - 1 - cell_len(columns[n]))
+        room: Callable[[int], str] = lambda n: " " * (sizes[n] - 1 - cell_len(columns[n]))
         heads = [room(n) + columns[n] for n in range(start, end)]
         table.append(f"{' ' * left}{' '.join(heads)} \n", "bold")
         for name, row in zip(rows, weights, strict=True):

@@ -87,7 +87,7 @@ class Blocked(Backend):
         q = query if call.q is call.query else cut_blocks(call.q, front, rows, size)
         key = cut_blocks(call.key, 0, columns, size)
         value = cut_blocks(call.value, 0, columns, size)
-        outputs = []
+        outputs = list[Tensor]()
         for group in plan:
             projected = group.pick(query)
             inner = replace(
@@ -109,7 +109,7 @@ def cut_blocks(x: Tensor, front: int, count: int, size: int) -> Tensor:
     """B H N D → B H R S D, with zeros in front and behind."""
     behind = count * size - front - x.shape[2]
     padded = F.pad(x, (0, 0, front, behind)) if front or behind else x
-    return padded.unflatten(2, (count, size))
+    return padded.view(*x.shape[:2], count, size, x.shape[-1])
 
 
 def is_plain(part: torch.nn.Module) -> bool:

@@ -60,7 +60,7 @@ def causal_sums(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     # A prefix sum takes memory in proportion to the width of φ.
     chunk = min(queries, max(MIN_CHUNK_LENGTH, query.shape[3] // 2))
     state = key[:, :, :before].transpose(-2, -1) @ v[:, :, :before]
-    cut = [
+    cut: list[Tensor] = [
         F.pad(x, (0, 0, 0, -queries % chunk)).unflatten(2, (-1, chunk))
         for x in (query, key[:, :, before:], v[:, :, before:])
     ]

@@ -161,7 +161,8 @@ def attention(call: Call) -> Tensor:
         )
     cap = call.score.cap if type(call.score) is SoftCapped else 0.0
     options = flash.Options(call.scale, cap, call.dropout, left, right, reach(call))
-    return flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
+    output: Tensor = flash.flash(q, k, v, options, with_position(call, extras, q.dtype))
+    return output
 
 
 def load_kernels() -> Any:

@@ -9,7 +9,7 @@ plural, participle) and `frames`, who does it to what; `quick` ones go with "qui
 `placed` ones happen somewhere, `receivers` are those to whom it is done. A determiner without a number does not go with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def members(value: Any) -> Any:
     """The value, with the names of groups in its lists replaced by their members."""
     if not isinstance(value, list):
         return value
-    is_group = lambda item: isinstance(item, str) and item in GROUPS
+    is_group: Callable[[Any], bool] = lambda item: isinstance(item, str) and item in GROUPS
     each = (GROUPS[item] if is_group(item) else (members(item),) for item in value)
     return tuple(chain.from_iterable(each))
 

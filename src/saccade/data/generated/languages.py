@@ -163,7 +163,10 @@ def translate(clauses: list[Clause], to: str, line: int = 0) -> Pair:
 
 def black_cat() -> Clause:
     """The sentence of the lectures."""
-    find = lambda rows, name: next(one for one in rows if one[0][0] == name)
+
+    def find(rows: Any, name: str) -> Any:
+        return next(one for one in rows if one[0][0] == name)
+
     black = [(Word("black", "ADJ"), find(ADJECTIVES, "black"))]
     cat = Named(Word("the", "DET"), black, Word("cat", "NOUN"), find(NOUNS, "cat"))
     mouse = Named(Word("the", "DET"), [], Word("mouse", "NOUN"), find(NOUNS, "mouse"))

@@ -57,7 +57,7 @@ class Reviewer(Dice):
         word = self.pick(tuple(WORDS[rule["words"][said]]))
         thing = self.pick(WORDS["two_sided"][word][not said]) if name == "two_sided" else ""
         patterns = rule["reversed" if reverse else "plain"]
-        pattern = self.pick(patterns) if len(patterns) > 1 else patterns[0]
+        pattern: str = self.pick(patterns) if len(patterns) > 1 else patterns[0]
         is_intense = "{intense}" in pattern and self.chance(0.35)
         intense = f"{self.pick(WORDS['intense'])} " if is_intense else ""
         words = {"subject": f"the {part.removesuffix('+')}", "be": be, "word": word, "thing": thing}

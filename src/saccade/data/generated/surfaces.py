@@ -6,6 +6,7 @@ how the mesh lies in space nor on the frames, which are drawn for each vertex.
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def sphere() -> tuple[Array, NDArray[np.int64]]:
         np.roll((0.0, a, b * golden), n) for n in range(3) for a in (-1.0, 1.0) for b in (-1.0, 1.0)
     ]
     corners = range(len(points))
-    near = lambda i, j: math.dist(points[i], points[j]) < 2.1
+    near: Callable[[int, int], bool] = lambda i, j: math.dist(points[i], points[j]) < 2.1
     faces = [
         (i, j, k)
         for i in corners

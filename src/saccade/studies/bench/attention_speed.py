@@ -204,8 +204,7 @@ def formula(score: scores.Additive) -> Callable[..., Tensor]:
         )
         return fit.softmax(-1) @ v
 
-    made: Any = additive if device_and_type()[0].type == "cpu" else torch.compile(additive)
-    return made
+    return additive if device_and_type()[0].type == "cpu" else torch.compile(additive)
 
 
 def recorded(scale: str) -> Case:

@@ -28,7 +28,8 @@ class PlainBlock(nn.Module):
         x = x + self.out(
             F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         )
-        return x + self.mlp(self.second(x))
+        x = x + self.mlp(self.second(x))
+        return x
 
 
 class PlainGpt(nn.Module):
@@ -94,6 +95,8 @@ class XTransformersGpt(nn.Module):
 class TorchTranslator(nn.Module):
     """`nn.Transformer` with embeddings and a tied output: source, lengths, what is read of the target, targets → the mean loss."""
 
+    waves: Tensor
+
     def __init__(
         self, vocab: int, dim: int, hidden: int, depth: int, heads: int, dropout: float
     ) -> None:
@@ -107,8 +110,8 @@ class TorchTranslator(nn.Module):
         self.register_buffer("waves", sinusoids(512, dim), persistent=False)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        waves: Any = self.waves
-        return self.tokens(tokens) * self.dim**0.5 + waves[: tokens.shape[1]]
+        x: Tensor = self.tokens(tokens) * self.dim**0.5
+        return x + self.waves[: tokens.shape[1]]
 
     def forward(self, source: Tensor, lengths: Tensor, read: Tensor, target: Tensor) -> Tensor:
         padded = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1)

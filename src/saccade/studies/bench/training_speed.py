@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ... import api
 from ...config import recipes
 from ...errors import SaccadeError
 from ...models.builder import Builder
 from ...models.protocols import CausalLM, Seq2Seq
 from ...recipe import TrainingRecipe
+from ...system.build import prepared
 from ...training.distributed import Ranks
 from ...training.flops import counter
 from ...training.losses import Batch
@@ -227,7 +227,7 @@ def recurrent(scale: str) -> Case:
 def real(scale: str) -> Case | None:
     """A recipe's own batches, with their real lengths; None where its data are not here."""
     try:
-        system, work = api.prepared(
+        system, work = prepared(
             recipes.read_recipe(RECIPE[scale], ["training.round_to=8", *SMALLER[scale]])
         )
     except SaccadeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -90,7 +90,7 @@ def shuffled_memory(model: Any, order: Tensor) -> Iterator[None]:
     if hasattr(model, "encode"):
         plain = model.encode
         model.encode = lambda *given: moved(plain(*given))
-        undo = lambda: delattr(model, "encode")
+        undo: Callable[[], None] = lambda: delattr(model, "encode")
     else:
         undo = model.encoder.register_forward_hook(lambda module, given, made: moved(made)).remove
     try:

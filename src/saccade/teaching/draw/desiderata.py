@@ -77,7 +77,8 @@ def pairs(part: nn.Module, length: int, dim: int = DIM) -> Tensor:
     """The effect of each pair of positions: N × N."""
     if not isinstance(part, positions.Position):
         found = vectors(part, length, dim)
-        return (found.unsqueeze(1) - found.unsqueeze(0)).norm(dim=-1)
+        apart: Tensor = (found.unsqueeze(1) - found.unsqueeze(0)).norm(dim=-1)
+        return apart
     line = positions.Positions.line(length, length, relation=relation(part, length))
     return effect(part, line, dim)
 

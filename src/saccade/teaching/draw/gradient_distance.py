@@ -59,8 +59,10 @@ def draw(names: list[str], length: int = 40, seeds: int = 5) -> Drawing:
         )
     with torch.random.fork_rng(devices=[]):
         found = measure(length, seeds)
-    points = lambda values: [(n, max(value, 1e-16)) for n, value in enumerate(values, 1)]
-    series = {name: points(values) for name, values in found.items()}
+    series = {
+        name: [(n, max(value, 1e-16)) for n, value in enumerate(values, 1)]
+        for name, values in found.items()
+    }
     title = "Gradient against distance"
     heading, x = "share of the gradient at a source word", "words between it and the output"
     panel = Lines(heading, x, "share", 5.0, 2.8, series, "y")

@@ -135,8 +135,7 @@ def draw(
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         for name, residual in {} if names else RESIDUALS.items():
             systems |= {name: train(residual, depth, updates, seed, Path(folder) / residual)}
-    around = lambda system: surface(system.model, loss_of(system), at, seed)
-    found = {name: around(system) for name, system in systems.items()}
+    found = {name: surface(one.model, loss_of(one), at, seed) for name, one in systems.items()}
     shown = list[Contours]()
     rows = [["model", "loss at the middle", "least", "greatest", "mean rise at the rim"]]
     middle = len(at) // 2

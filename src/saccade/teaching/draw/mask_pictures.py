@@ -75,8 +75,7 @@ def read_matrix(path: Path) -> np.ndarray:
             f"{path} is not a text; write a matrix as lines of 0 and 1", code="not-a-matrix"
         ) from None
     rows = [list(line[0]) if len(line) == 1 else line for line in lines]
-    fits = lambda row: len(row) == len(rows[0]) and {*row} <= {"0", "1"}
-    wrong = [n for n, row in enumerate(rows, 1) if not fits(row)]
+    wrong = [n for n, row in enumerate(rows, 1) if len(row) != len(rows[0]) or {*row} - {"0", "1"}]
     if not rows or wrong:
         where = f"row {wrong[0]} of {path}" if wrong else f"{path}"
         raise SaccadeError(
@@ -88,7 +87,8 @@ def read_matrix(path: Path) -> np.ndarray:
             f"{path} is {len(rows):,} × {len(rows[0]):,}; expected at most {MAX_POSITIONS:,} × {MAX_POSITIONS:,}",
             code="too-large",
         )
-    return np.array(rows) == "1"
+    ones: np.ndarray = np.array(rows) == "1"
+    return ones
 
 
 def swin_windows(side: int, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -33,11 +33,8 @@ def array(tensor: Tensor) -> np.ndarray:
 
 def formula(table: Any, chosen: Any) -> str:
     """The formula of a part, with which its summary in the catalogue begins."""
-    return (
-        next(entry.summary for entry in table if entry.make is chosen.make)
-        .partition("; ")[0]
-        .rstrip(".")
-    )
+    summary: str = next(entry.summary for entry in table if entry.make is chosen.make)
+    return summary.partition("; ")[0].rstrip(".")
 
 
 class Writer:

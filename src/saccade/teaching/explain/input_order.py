@@ -13,6 +13,7 @@ from ...core import masks
 from ...core.positions import sinusoid
 from ...errors import SaccadeError
 from ...settings import Choice
+from ...views.document import shorten
 from ...views.worked_steps import (
     How,
     Matrix,
@@ -23,7 +24,6 @@ from ...views.worked_steps import (
     numbered,
     quote,
     row,
-    shorten,
 )
 from .attention_steps import array, formula
 from .worked_attention import Parts, choose_parts, compute, inputs, learned_of

@@ -24,9 +24,11 @@ class Question(NamedTuple):
         """Whether an answer is right: a number, or the names of all inputs; None where nothing can be compared."""
         if not self.answers:
             return None
-        plain = lambda text: (
-            " ".join(re.findall(r"(?!\binputs?\b)\b[\w'-]+", text.casefold())) or text.strip()
-        )
+
+        def plain(text: str) -> str:
+            names = re.findall(r"(?!\binputs?\b)\b[\w'-]+", text.casefold())
+            return " ".join(names) or text.strip()
+
         wanted = sorted({plain(one) for one in self.answers}, key=len, reverse=True)
         left = f" {plain(given)} "
         for one in wanted:

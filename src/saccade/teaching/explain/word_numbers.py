@@ -55,7 +55,10 @@ def explain_tf_idf(documents: Callable[[], Iterable[str]], name: str) -> Worked:
             f"{name} has no words in {count} line{'s' * (count != 1)}; give one document per line",
             code="no-words",
         )
-    texts = lambda: ([ids[word] for word in words_of(line) if word in ids] for line in documents())
+
+    def texts() -> Iterable[list[int]]:
+        return ([ids[word] for word in words_of(line) if word in ids] for line in documents())
+
     pool = TfIdf(len(ids)).double()
     pool.prepare(texts())
     idf, names = pool.idf.tolist(), list(ids)
@@ -81,7 +84,10 @@ def tf_idf_steps(
     columns = ["document", "count", "words", "tf", "n_j", "idf", "tf·idf"]
     keys = ["document", "count", "length", "tf", "documents_with_it", "idf", "tf_idf"]
     numbers = np.array([[one[key] for key in keys] for one in highest], dtype=np.float64)
-    of = lambda text, *at: {"text": text, "uses": [["tf·idf", "i", n] for n in at]}
+
+    def of(text: str, *at: int) -> How:
+        return {"text": text, "uses": [["tf·idf", "i", n] for n in at]}
+
     how: list[How] = [
         {"text": "{row} in document {value}"}, {"text": "{row} occurs {value} times there"}, {"text": "the document has {value} words"},
         of("{0} / {1} = {value}", 1, 2), {"text": "{value} documents contain {row}"}, of(f"log({count} / {{0}}) = {{value}}", 4),

@@ -194,8 +194,7 @@ def learned_of(parts: Parts, own_words: bool) -> dict[str, Tensor]:
         wide = parts.heads * parts.dim
         given = {name: [row[:wide] for row in COLUMN_MATRICES[name]] for name in "qkv"}
         given |= {"o": COLUMN_MATRICES["o"][:wide]} if parts.heads > 1 else {}
-    exact = lambda matrix: torch.tensor(matrix, dtype=torch.float64)
-    return {f"W_{name}": exact(matrix) for name, matrix in given.items()}
+    return {f"W_{name}": torch.tensor(rows, dtype=torch.float64) for name, rows in given.items()}
 
 
 def inputs(tokens: Sequence[str] | None, one_hot: bool = False) -> tuple[list[str], Tensor]:

@@ -21,17 +21,8 @@ from ...data.batches import on, pad
 from ...decoding.session import PlainSession
 from ...errors import SaccadeError
 from ...tasks.task import device_of
-from ...views.worked_steps import (
-    How,
-    Matrix,
-    Step,
-    Worked,
-    in_order,
-    number,
-    numbered,
-    quote,
-    shorten,
-)
+from ...views.document import shorten
+from ...views.worked_steps import How, Matrix, Step, Worked, in_order, number, numbered, quote
 from .attention_steps import array
 
 MAX_TOKENS = 200  # of a source or a target
@@ -200,8 +191,9 @@ def explain_step(
     if allowed is not None:
         hidden = ~allowed.expand(1, call.q.shape[1], 1, len(e))[0, moment.head, 0]
         e = e.masked_fill(hidden, float("-inf"))
-    shared = lambda one: one[0, moment.head * one.shape[1] // moment.heads]
-    keys, values = shared(call.key), shared(found.ready.value)
+    keys, values = (
+        one[0, moment.head * one.shape[1] // moment.heads] for one in (call.key, found.ready.value)
+    )
     query, context = call.query[0, moment.head, 0], found.output[0, moment.head, 0]
     a = moment.weights
     steps = [
@@ -213,8 +205,8 @@ def explain_step(
     ]
     facts: dict[str, Any] = {"source": moment.source, "target": moment.target, "step": step}
     facts |= {"site": moment.site, "head": moment.head + 1}
-    every = {"e": e, "a": a, "c": context, "h": values, "query": query, "keys": keys}
-    every |= {"s_before": moment.before, "s_after": moment.after}
+    every: dict[str, Tensor | None] = {"e": e, "a": a, "c": context, "h": values, "query": query}
+    every |= {"keys": keys, "s_before": moment.before, "s_after": moment.after}
     facts |= {name: array(one) for name, one in every.items() if one is not None}
     facts["candidates"] = [{"token": n, "probability": p} for n, p in moment.candidates()]
     facts["token"] = moment.target[step - 1]
@@ -247,9 +239,10 @@ def begin_step(moment: StepNumbers) -> Step:
 def ask_step(moment: StepNumbers, query: Tensor, keys: Tensor, score: Any) -> Step:
     """The query, and the keys it is compared with."""
     asked, before, after = moment.heard.q[0, moment.head, 0], moment.before, moment.after
-    same = lambda state: (
-        state is not None and state.shape == asked.shape and torch.equal(state, asked)
-    )
+
+    def same(state: Tensor | None) -> bool:
+        return state is not None and state.shape == asked.shape and torch.equal(state, asked)
+
     who = "The decoder's vector at this step asks"
     if same(after):
         who = "The decoder's state after reading the last word, s_t, asks (Luong)"

@@ -126,8 +126,10 @@ def normalized(name: str, eps: float) -> How:
 
 def check_step(name: str, tokens: list[str], out: Tensor) -> Step:
     """What is true of the result, on the axis of the norm and on the other."""
-    spread = lambda over: [array(out.mean(over)), array(out.std(over, unbiased=False))]
-    rows, columns = np.stack(spread(1), 1), np.stack(spread(0))
+    of_columns, of_rows = (
+        [array(out.mean(over)), array(out.std(over, unbiased=False))] for over in (0, 1)
+    )
+    rows, columns = np.stack(of_rows, 1), np.stack(of_columns)
     letters, of = numbered("x", out.shape[1]), ["mean", "deviation"]
     by_row: list[How] = [
         {"text": f"the {one} of {{0}} = {{value}}", "uses": [["out", "i", None]]} for one in of

@@ -50,8 +50,10 @@ class Row:
         return next(one for one in self.verdicts if one.symmetry == symmetry)
 
     def to_dict(self) -> dict[str, Any]:
-        holds = lambda one: one.holds if one.error is not None else None
-        found = {one.symmetry: {"holds": holds(one), "error": one.error} for one in self.verdicts}
+        found = {
+            one.symmetry: {"holds": None if one.error is None else one.holds, "error": one.error}
+            for one in self.verdicts
+        }
         return {"slot": self.slot, "name": self.name, "tolerance": TOLERANCE, "symmetries": found}
 
 

@@ -243,7 +243,7 @@ def of_window(entry: Entry[Any]) -> Subject:
 def on_a_grid(slot: str, entry: Entry[Any]) -> Subject:
     """What reads B D R C."""
     layer = randomized(build_member(entry, slot, dim=DIM, rows=SIDE, columns=SIDE))
-    grid = lambda field: field.x.transpose(1, 2).unflatten(2, field.grid)
+    grid: Callable[[Field], Tensor] = lambda field: field.x.transpose(1, 2).unflatten(2, field.grid)
     return Subject(lambda field: layer(grid(field)).flatten(2).transpose(1, 2), vectors, grid=True)
 
 
@@ -271,7 +271,7 @@ def of_graph_layer(entry: Entry[Any]) -> Subject:
         first, target, source = (there.nonzero() * torch.tensor([field.size, 1, 1])).unbind(1)
         links = Links(BATCH * field.size, first + source, first + target)
         found: Tensor = layer(field.x.flatten(0, 1).unflatten(1, (layer.heads, -1)), links)
-        return found.unflatten(0, (BATCH, field.size))
+        return found.view(BATCH, field.size, *found.shape[1:])
 
     return Subject(run, vectors, edges=True)
 

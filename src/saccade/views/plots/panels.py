@@ -102,7 +102,7 @@ class Heat(Panel):
     @property
     def cell(self) -> float:
         """Inches of the shorter side of a cell."""
-        return min(self.wide / self.values.shape[1], self.tall / self.values.shape[0])
+        return float(min(self.wide / self.values.shape[1], self.tall / self.values.shape[0]))
 
     @property
     def label_size(self) -> float:
