@@ -517,7 +517,7 @@ SENTENCES += [
     (
         "not-a-vocabulary",
         lambda: Vocabulary.from_json({"model": 3}),
-        'not a vocabulary of saccade: "kind" is missing or not of type str; take the tokenizer.json of a model folder',
+        'not a vocabulary of saccade: "kind" is missing or not of type str; take the vocabularies.json of a model folder',
     ),
     (
         "no-folder",
