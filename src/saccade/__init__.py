@@ -26,14 +26,34 @@ if MYPY:
     from .teaching.explain.sentence import explain
     from .version import __version__ as __version__
 
-# fmt: off
 __all__ = [
-    "Mechanism", "MultiHeadAttention", "SaccadeError", "align", "attend", "average", "build",
-    "caption", "classify", "decode", "ensemble", "evaluate", "explain", "fit", "generate", "load",
-    "look", "masks", "normalizers", "positions", "record", "scores", "show", "tag", "translate",
+    "Mechanism",
+    "MultiHeadAttention",
+    "SaccadeError",
+    "align",
+    "attend",
+    "average",
+    "build",
+    "caption",
+    "classify",
+    "decode",
+    "ensemble",
+    "evaluate",
+    "explain",
+    "fit",
+    "generate",
+    "load",
+    "look",
+    "masks",
+    "normalizers",
+    "positions",
+    "record",
+    "scores",
+    "show",
+    "tag",
+    "translate",
     "which_backend",
 ]
-# fmt: on
 
 # Where each name lives. They are fetched when they are asked for: PyTorch takes seconds to load, and `saccade --help` needs none of it.
 _NAMES = {

@@ -44,13 +44,8 @@ __all__ = [
     "show",
 ]
 # What a system can do is a method of it, and a function here: api.decode(system, texts) is system.decode(texts).
-align, classify, decode, evaluate, generate = (
-    System.align,
-    System.classify,
-    System.decode,
-    System.evaluate,
-    System.generate,
-)
+align, classify, decode, evaluate = System.align, System.classify, System.decode, System.evaluate
+generate = System.generate
 answer, caption, predict, show = System.answer, System.caption, System.predict, System.look
 tag, translate, unknown_words = System.tag, System.translate, System.unknown_words
 

@@ -62,7 +62,7 @@ ROWS: list[tuple[str, str]] = [
     ("translate . the", ". holds the runs fixed, other, run, torn; name one, such as fixed"),
     ("translate / the", "/ is not an intact model folder: it has no manifest.json"),
     ("translate '' the", ". holds the runs fixed, other, run, torn; name one"),
-    ("convert . --out new", ". is not an intact"),
+    ("consolidate . --out new", ". is not an intact"),
     ("translate run the --with .", ". holds the runs fixed"),
     ("translate run --input nul.txt", "nul.txt, line 2: a NUL character in the line at column 2; the text is damaged"),
     ("translate run --input book.txt", "line 2 has 60,001 characters, more than 50,000; put one sentence on each line"),

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.support import raises
 
 from saccade.config import recipes
 from saccade.data import archives, image_examples
@@ -238,7 +237,7 @@ def test_a_mistake_is_named_by_file_and_line(
 def test_bad_lines_and_missing_images_are_counted_in_training(tmp_path: Path) -> None:
     folder_of(tmp_path, FLAT)
     (tmp_path / "a.tsv").write_text("1.jpg\ta\n3.jpg\ta\n2.jpg\tb\n4.jpg\tb\n1.jpg\n")
-    with raises("bad-lines", match=r"3 of 5 pictures in .* cannot be used, more than half"):
+    with pytest.raises(SaccadeError, match=r"3 of 5 pictures in .* cannot be used, more than half"):
         read(PICTURED, str(tmp_path / "a.tsv"), skipped=Skipped())
     (tmp_path / "a.tsv").write_text("1.jpg\ta\n3.jpg\ta\n2.jpg\tb\n1.jpg\n")
     skipped = Skipped()
@@ -256,8 +255,8 @@ def test_a_folder_without_pictures(tmp_path: Path) -> None:
 
 def test_a_damaged_image_is_named_with_its_archive(tmp_path: Path) -> None:
     found = read(PICTURED, str(zip_of(tmp_path / "x.zip", {"cat/1.png": png("red")[:40]})))
-    with raises(
-        "file-damaged", match=r"x.zip, 'cat/1.png': expected a whole PNG image, got a damaged one"
+    with pytest.raises(
+        SaccadeError, match=r"x.zip, 'cat/1.png': expected a whole PNG image, got a damaged one"
     ):
         found[0].image.pixels()
 
@@ -332,8 +331,8 @@ def test_too_many_or_too_large_members_are_refused(
         PICTURED, tar_of(tmp_path / "b.tar.xz", large)
     )
     for path in (zip_of(tmp_path / "b.zip", large), tar_of(tmp_path / "b.tar", large)):
-        with raises(
-            "too-large", match=r"'a/1.png' in .* is larger than 10,000 bytes; leave it out"
+        with pytest.raises(
+            SaccadeError, match=r"'a/1.png' in .* is larger than 10,000 bytes; leave it out"
         ):
             read(PICTURED, str(path))[0].image.pixels()
     monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 5000)
@@ -369,7 +368,9 @@ def test_a_locked_zip_is_refused(tmp_path: Path) -> None:
     data[6] |= 1
     data[data.index(b"PK\1\2") + 8] |= 1
     (tmp_path / "x.zip").write_bytes(data)
-    with raises("cannot-unpack", match=r"'a/1.png' in .*x.zip cannot be unpacked \(.*encrypted"):
+    with pytest.raises(
+        SaccadeError, match=r"'a/1.png' in .*x.zip cannot be unpacked \(.*encrypted"
+    ):
         read(PICTURED, str(tmp_path / "x.zip"))[0].image.pixels()
 
 
@@ -407,8 +408,8 @@ def test_pictures_are_stacked_and_each_is_decoded_once(tmp_path: Path, counted: 
 
 
 def test_a_stack_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
-    with raises(
-        "too-large",
+    with pytest.raises(
+        SaccadeError,
         match=r"1,000 pictures of 4000 × 4000 need 44.7 GiB, at most 16 GiB are kept; use a smaller",
     ):
         stack([Filed(tmp_path)] * 1000, (4000, 4000))
@@ -467,12 +468,18 @@ def test_the_public_sets_are_read_as_they_are() -> None:
             "data.images has no effect here: it is for task=autoencoding or captioning or",
         ),
         (
-            "data.options={train: 9}",
-            "data.options has no effect here: it is for data such as phrasebook:train",
+            "data.shapes={train: 9}",
+            "data.shapes has no effect here: it is for data such as shapes:train",
+        ),
+        (
+            "data={train: own.tsv, options: {train: 9}}",
+            "data.options has no effect here: it is for data such as",
         ),
     ],
 )
 def test_keys_of_pictures_are_refused_where_there_are_none(word: str, sentence: str) -> None:
-    with raises("no-effect") as error:
-        recipes.recipe({"data": {"train": "a.tsv"}, "model": {"family": "transformer"}}, [word])
+    with pytest.raises(SaccadeError) as error:
+        recipes.recipe(
+            {"data": {"train": "phrasebook:train"}, "model": {"family": "transformer"}}, [word]
+        )
     assert sentence in str(error.value)

@@ -47,7 +47,6 @@ Text = Annotated[
     str | None, typer.Argument(help="The text; without it and --input, lines are read from stdin.")
 ]
 INPUT = "Read a file of texts, or data without its labels (my.csv#review, hub:…)."
-Input = Annotated[str | None, typer.Option("--input", help=INPUT)]
 WITH = "Add a model with the same vocabulary to an ensemble; repeatable."
 With = Annotated[
     list[Path] | None,
@@ -64,32 +63,6 @@ Words = Annotated[
     bool, flag("--words", "Words instead of their pieces: weights of a word's pieces are added.")
 ]
 Beam = Annotated[int, typer.Option("--beam", help="Beam width; 1 is greedy.")]
-TaskBeam = Annotated[
-    int | None,
-    typer.Option("--beam", help="Beam width, for models that generate text. [default: 1]"),
-]
-CUT = "Cut outputs after so many tokens. [default: by the training data]"
-PENALTY = "Rank the outputs of a beam by log-probability / length^this."
-TaskPenalty = Annotated[
-    float | None, typer.Option("--length-penalty", help=f"{PENALTY} [default: 1]")
-]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help=CUT, min=1, max=100_000)]
-TopK = Annotated[int | None, typer.Option("--top-k", help="Sample from the k likeliest tokens.")]
-TopP = Annotated[
-    float | None,
-    typer.Option("--top-p", help="Sample from the smallest set with this probability."),
-]
-Lengths = Annotated[bool, flag("--lengths", "Also report BLEU by quarters of sentence length.")]
-CONTROLS = "Also score controls, such as the nearest training pair (text to text)."
-Controls = Annotated[bool, flag("--controls", CONTROLS)]
-Moses = Annotated[
-    str | None,
-    typer.Option(
-        "--moses", help="Also report BLEU on lowercase Moses tokens of this language (de)."
-    ),
-]
-TOKENIZE = "sacrebleu's tokenizer for BLEU: 13a, zh, ja-mecab, ko-mecab, char, flores200, intl, spm, none. [default: the recipe's]"
-Tokenize = Annotated[str | None, typer.Option("--tokenize", help=TOKENIZE)]
 Result = Annotated[
     str | None, typer.Option("--result", help="Write benchmarks/results/NAME.json as well.")
 ]
@@ -98,7 +71,7 @@ Seeds = Annotated[int, typer.Option("--seeds", help=SEEDS, min=1, max=100)]
 JOBS = "How many trainings run side by side, each in a process of its own."
 Jobs = Annotated[int, typer.Option("--jobs", help=JOBS, min=1, max=256)]
 WAYS = ("here", "ray")
-ON = "here, or ray: the cluster of RAY_ADDRESS, or one started here (the extra `cluster`)."
+ON = "here, or ray: the cluster of RAY_ADDRESS, or one started here (extra `cluster`)."
 On = Annotated[str, typer.Option("--on", help=ON)]
 PEER = "A published result for that file, NAME:METRIC=VALUE@SOURCE; repeatable."
 Peers = Annotated[list[str] | None, typer.Option("--peer", help=PEER)]
@@ -117,26 +90,34 @@ Inputs = Annotated[
         help="Texts, images or folders of images; or an image and questions. [default: stdin]",
     ),
 ]
+CUT = "Cut outputs after so many tokens. [default: by the training data]"
+PENALTY = "Rank the outputs of a beam by log-probability / length^this. [default: 1]"
+MOSES = "Also report BLEU on lowercase Moses tokens of this language (de)."
+TOKENIZE = "sacrebleu's tokenizer for BLEU: 13a, zh, ja-mecab, ko-mecab, char, flores200, intl, spm, none. [default: the recipe's]"
+CONTROLS = "Also score controls, such as the nearest training pair (text to text)."
 NOISE = "Add so much noise to pictures (pixels are 0 to 1). [default: as in training]"
-ON = "here, or ray: the cluster of RAY_ADDRESS, or one started here (extra `cluster`)."
 OUT = "Write answers to a new .csv, .tsv, .jsonl or .txt file; texts continue after a stop."
 OPTIONS: Options = {
-    "beam": (TaskBeam, None),
-    "length_penalty": (TaskPenalty, None),
+    "beam": option(int, "Beam width, for models that generate text. [default: 1]", "--beam"),
+    "length_penalty": option(float, PENALTY, "--length-penalty"),
     "length_rule": option(str, "Count length as `power`, or `gnmt` for (5 + length) / 6."),
     "coverage_penalty": option(
         float, "Rank outputs lower that left out source words (Wu et al. 2016)."
     ),
-    "max_length": (MaxLength, None),
+    "max_length": option(int, CUT, min=1, max=100_000),
     "temperature": option(
         float, "Sample: above 1 is bolder, below it is safer, 0 takes the likeliest."
     ),
-    "top_k": (TopK, None),
-    "top_p": (TopP, None),
+    "top_k": option(int, "Sample from the k likeliest tokens."),
+    "top_p": option(float, "Sample from the smallest set with this probability."),
     "seed": option(int, "Set the seed of sampling."),
     "limit": option(int, "Continue a text by so many tokens. [default: 200]"),
     "noise": option(float, NOISE, min=0, max=10),
-    "input_file": (Input, None),
+    "lengths": option(bool, "Also report BLEU by quarters of sentence length.", "--lengths"),
+    "moses": option(str, MOSES),
+    "tokenize": option(str, TOKENIZE),
+    "controls": option(bool, CONTROLS, "--controls"),
+    "input_file": option(str, INPUT, "--input"),
     "out_file": option(Path, OUT, "--out"),
     "on": option(str, ON, default="here"),
     "jobs": option(int, "With --on ray: parts at a time.", default=2, min=1, max=10_000),
@@ -146,6 +127,7 @@ OPTIONS: Options = {
     "json_": (Json, False),
 }
 SEARCH = ("beam", "length_penalty", "length_rule", "coverage_penalty", "max_length")
+SCORING = ("beam", "length_penalty", "lengths", "moses", "tokenize", "controls")
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 FILES = ("input_file", "out_file", "on", "jobs")
 RUNNING = ("others", "device", "precision", "json_")
@@ -160,10 +142,7 @@ def takes(*names: str, of: Options = OPTIONS) -> Callable[[Made], Made]:
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         added = [
             inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=of[name][1],
-                annotation=of[name][0],
+                name, inspect.Parameter.KEYWORD_ONLY, default=of[name][1], annotation=of[name][0]
             )
             for name in names
         ]

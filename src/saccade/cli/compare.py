@@ -1,28 +1,12 @@
 """The command `compare`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import SaccadeError
-from .common_options import (
-    WAYS,
-    Controls,
-    Jobs,
-    Json,
-    Lengths,
-    Moses,
-    On,
-    Peers,
-    Result,
-    Seeds,
-    TaskBeam,
-    TaskPenalty,
-    Tokenize,
-    Vary,
-    flag,
-)
+from .common_options import SCORING, WAYS, Jobs, Json, On, Peers, Result, Seeds, Vary, flag, takes
 from .completion import recipes_and_settings
 from .report import check_picture, report_comparison
 from .shared import check_name, check_result, keep_given, note
@@ -31,6 +15,7 @@ if TYPE_CHECKING:
     from ..config.recipes import Recipe
 
 
+@takes(*SCORING)
 def compare(
     words: Annotated[
         list[str],
@@ -51,12 +36,6 @@ def compare(
     out_folder: Annotated[Path, typer.Option("--out", help="Where the runs go.")] = Path(
         "runs/compare"
     ),
-    beam: TaskBeam = None,
-    length_penalty: TaskPenalty = None,
-    lengths: Lengths = False,
-    moses: Moses = None,
-    tokenize: Tokenize = None,
-    controls: Controls = False,
     ensemble: Annotated[
         bool,
         flag("--ensemble", "Also score all the models together: the mean of their probabilities."),
@@ -73,6 +52,7 @@ def compare(
     result: Result = None,
     peer: Peers = None,
     json_: Json = False,
+    **asked: Any,
 ) -> None:
     """Train recipes with the same seeds and data, and compare their metrics.
 
@@ -94,10 +74,7 @@ def compare(
     check_name("way to run", on, WAYS)
     recipes = named_recipes(words, vary or [])
     peers, first = check_result(result, peer), next(iter(recipes.values()))
-    options = keep_given(
-        beam=beam, length_penalty=length_penalty, quarters=lengths, moses=moses, tokenize=tokenize
-    )
-    options |= keep_given(controls=controls)
+    options = keep_given(quarters=asked.pop("lengths"), **asked)
     numbers = list(range(first.seed, first.seed + seeds))
     comparison.check(recipes, numbers, data, options)
     if ensemble:

@@ -7,19 +7,14 @@ import typer
 
 from ..errors import SaccadeError
 from .common_options import (
-    Controls,
+    OPTIONS,
+    SCORING,
     Device,
     Json,
-    Lengths,
-    MaxLength,
     Model,
-    Moses,
     Options,
     Peers,
     Result,
-    TaskBeam,
-    TaskPenalty,
-    Tokenize,
     With,
     option,
     takes,
@@ -33,15 +28,8 @@ if TYPE_CHECKING:
 DATA = "Data to evaluate on, such as test.tsv, test.en,test.fr, test.conllu or test.txt; `dev` and `test` are the recipe's own."
 
 
-# what the evaluations of some tasks can be asked for
+# what the evaluations of some tasks can be asked for beside `SCORING`
 ASKED: Options = {
-    "beam": (TaskBeam, None),
-    "length_penalty": (TaskPenalty, None),
-    "max_length": (MaxLength, None),
-    "lengths": (Lengths, False),
-    "moses": (Moses, None),
-    "tokenize": (Tokenize, None),
-    "controls": (Controls, False),
     "stride": option(int, "Also slide a window by this many tokens (language models).", min=1),
     "memory": option(int, "Also evaluate with a memory of this length (Transformer-XL).", min=1),
     "confusion": option(
@@ -50,7 +38,7 @@ ASKED: Options = {
 }
 
 
-@takes(*ASKED, of=ASKED)
+@takes(*SCORING, "max_length", *ASKED, of=OPTIONS | ASKED)
 def evaluate(
     model: Model,
     data: Annotated[str, typer.Argument(help=DATA)],

@@ -93,8 +93,7 @@ def attention(
 def step(
     model: Model,
     source: Annotated[
-        str,
-        typer.Argument(metavar="TEXT", help="The sentence to translate.", callback=as_typed),
+        str, typer.Argument(metavar="TEXT", help="The sentence to translate.", callback=as_typed)
     ],
     target: Annotated[
         str | None,
@@ -123,12 +122,7 @@ def step(
 
 
 @takes(*PARTS, of=PARTS)
-def order(
-    text: Sentence = None,
-    out_file: Page = None,
-    json_: Json = False,
-    **parts: Any,
-) -> None:
+def order(text: Sentence = None, out_file: Page = None, json_: Json = False, **parts: Any) -> None:
     """Shuffle the inputs: see what stays the same and what breaks that.
 
     Examples:

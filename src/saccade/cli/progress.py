@@ -46,13 +46,8 @@ class JobBoard(Board):
     """Shows jobs on stderr: live bars in a terminal, a line for each job that ends, and for `notes` all that a job says, everywhere."""
 
     def __init__(self, what: str, total: int, done: int = 0, notes: bool = True) -> None:
-        self.progress, self.what, self.total, self.done, self.notes = (
-            bars(),
-            what,
-            total,
-            done,
-            notes,
-        )
+        self.progress, self.what, self.total, self.done = bars(), what, total, done
+        self.notes = notes
         self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:

@@ -17,8 +17,7 @@ TOLERANCE = "Largest relative difference where a metric has one seed, or the sam
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(help="A recorded result, or a result file. [default: list them]"),
+        str | None, typer.Argument(help="A recorded result, or a result file. [default: list them]")
     ] = None,
     tolerance: Annotated[float, typer.Option("--tolerance", help=TOLERANCE, min=0)] = 0.05,
     json_: Json = False,

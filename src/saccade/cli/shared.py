@@ -227,13 +227,6 @@ def note_cut(cut: int, count: int) -> None:
         )
 
 
-def check_drawable(out_file: Path | None) -> None:
-    from ..views.document import check_ending
-
-    if out_file is not None:
-        check_ending(out_file)
-
-
 def draw(
     document: Document, site: Site | None, heads: bool, out_file: Path, head: int | None = None
 ) -> None:

@@ -1,17 +1,14 @@
 """The command `show`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import SaccadeError
 from .common_options import Beam, Device, Json, Words, as_typed, flag
 from .completion import run_folders
-from .shared import ALL_SITES, check_drawable, load, note_unknown
-
-if TYPE_CHECKING:
-    pass
+from .shared import ALL_SITES, load, note_unknown
 
 HF = "or hf:PATH, a folder or the name of a cached model of Hugging Face"
 Shown = Annotated[
@@ -57,9 +54,11 @@ def show(
         saccade show runs/captions dog.jpg --out dog.png
         saccade show runs/questions dog.jpg "what color is the dog?" --out dog.html
     """
+    from ..views.document import check_ending
     from .attention_output import present
 
-    check_drawable(out_file)
+    if out_file is not None:
+        check_ending(out_file)
     if heads and head is not None:
         raise SaccadeError(
             "both --head and --heads were given; give one of them", code="head-and-heads"

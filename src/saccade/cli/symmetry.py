@@ -13,7 +13,7 @@ from .report import check_picture
 from .shared import load, note, print_json, show_table
 
 if TYPE_CHECKING:
-    from ..teaching.symmetry import Row
+    from ..teaching.symmetry.checking import Row
 
 WHAT = "A layer (`attention`, `positions.rotary`), a slot (`mixers`), or a run folder; without it, every layer of the catalogue."
 DRAWN = "Draw it: X, PX and what the layer makes of them, with A and PAPᵀ where it reads edges; of several layers, the table. .png, .svg, .pdf."
@@ -40,7 +40,8 @@ def symmetry(
         saccade symmetry runs/tagger
         saccade symmetry --all --out table.png
     """
-    from ..teaching import symmetry as checks
+    from ..teaching.symmetry import checking as checks
+    from ..teaching.symmetry.moves import TOLERANCE
 
     check_picture(out_file)
     if all_ and what is not None:
@@ -61,7 +62,7 @@ def symmetry(
     else:
         print_rows(rows)
         note(
-            f"yes: equal up to {checks.TOLERANCE:g} of the largest output; a number: by how much not; –: not for this layer"
+            f"yes: equal up to {TOLERANCE:g} of the largest output; a number: by how much not; –: not for this layer"
         )
     if out_file is not None:
         from ..views.figures import save, symmetry_example, symmetry_table
@@ -72,13 +73,8 @@ def symmetry(
             names = [f"{row.slot}: {row.name}" for row in rows]
             words = [[one.word for one in row.verdicts] for row in rows]
             columns = [one.symmetry for one in rows[0].verdicts]
-            figure = symmetry_table(
-                names,
-                columns,
-                words,
-                "layer × symmetry",
-                "yes: equivariant · inv: invariant · –: not for this layer",
-            )
+            legend = "yes: equivariant · inv: invariant · –: not for this layer"
+            figure = symmetry_table(names, columns, words, "layer × symmetry", legend)
         save(figure, out_file)
         note(f"{out_file}: drawn")
 

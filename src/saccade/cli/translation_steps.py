@@ -15,11 +15,7 @@ LONGEST = 28  # letters of a beginning
 
 
 def print_steps(
-    system: System,
-    lines: list[str],
-    search: dict[str, Any],
-    candidates: int,
-    as_json: bool,
+    system: System, lines: list[str], search: dict[str, Any], candidates: int, as_json: bool
 ) -> None:
     """Each step of the translation of each line: the beginnings, and the likeliest tokens to follow; those taken are marked by *."""
     from ..tasks.search_options import make_search

@@ -65,6 +65,12 @@ def respelled(tree: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(data, dict) or name not in data:
             continue
         old, now = data.pop(name), data.get("options") or {}
+        sources = [str(data[split]) for split in ("train", "dev", "test") if data.get(split)]
+        if old and sources and not any(where.startswith(f"{name}:") for where in sources):
+            raise SaccadeError(
+                f"data.{name} has no effect here: it is for data such as {name}:train; leave it out",
+                code="no-effect",
+            )
         if old:
             both = isinstance(old, dict) and isinstance(now, dict)
             data["options"] = {**now, **old} if both else old

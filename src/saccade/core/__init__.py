@@ -18,10 +18,28 @@ from .positions import Positions
 from .record import Site, sites
 from .recorder import record
 
-# fmt: off
 __all__ = [
-    "Cache", "KeyValues", "Mechanism", "Positions", "Ready", "Site", "State", "Table", "attend",
-    "explain", "graph_attention", "intercepts", "masks", "normalizers", "positions", "read",
-    "record", "scores", "sites", "weights", "which_backend", "window_masks", "xl_positions",
+    "Cache",
+    "KeyValues",
+    "Mechanism",
+    "Positions",
+    "Ready",
+    "Site",
+    "State",
+    "Table",
+    "attend",
+    "explain",
+    "graph_attention",
+    "intercepts",
+    "masks",
+    "normalizers",
+    "positions",
+    "read",
+    "record",
+    "scores",
+    "sites",
+    "weights",
+    "which_backend",
+    "window_masks",
+    "xl_positions",
 ]
-# fmt: on

@@ -21,9 +21,21 @@ TEXTS = ("text", "sentence", "review", "content", "comment", "body", "message", 
 LABELS = ("label", "labels", "sentiment", "class", "category", "target", "intent", "stars")
 SOURCES, TARGETS = ("source", "src", "input"), ("target", "tgt", "trg", "translation", "output")
 OTHERS = (
-    "id", "name", "date", "title", "question", "answer", "caption", "image", "english", "french", "german", "spanish", "chinese",
+    "id",
+    "name",
+    "date",
+    "title",
+    "question",
+    "answer",
+    "caption",
+    "image",
+    "english",
+    "french",
+    "german",
+    "spanish",
+    "chinese",
     "japanese",
-)  # fmt: skip
+)
 # rows below the first one from which its meaning is guessed, and how many that takes
 SAMPLE_ROWS, MIN_SAMPLE_ROWS = (100, 5)
 MAX_NAME_CHARACTERS = 40  # characters of the name of a column

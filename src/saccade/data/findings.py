@@ -46,14 +46,39 @@ _HTML = rf"(?i)</?(?:{_HTML}|style|sub|sup|table|tbody|td|th|tr|tt|u|ul)(?:\s[^<
 _MIXED = "[a-zA-Z][{0}]|[{0}][a-zA-Z]".format("\u0370-\u03ff\u0400-\u04ff")
 # what should not be in a text: kind, level, sentence, and the pattern looked for
 PATTERNS = (
-    ("control characters", "warning", "with control characters; remove them", r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"),
-    ("replacement character", "warning", "with U+FFFD, where an earlier program lost a character", "\ufffd"),
-    ("mojibake", "warning", "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'", r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ"),
+    (
+        "control characters",
+        "warning",
+        "with control characters; remove them",
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f]",
+    ),
+    (
+        "replacement character",
+        "warning",
+        "with U+FFFD, where an earlier program lost a character",
+        "\ufffd",
+    ),
+    (
+        "mojibake",
+        "warning",
+        "with signs of UTF-8 read as Latin-1, such as 'Ã©' for 'é'",
+        r"[ÃÂ][\x80-\xbf]|â€|ï¿½|ðŸ",
+    ),
     ("html tag", "warning", "with HTML tags; strip them", _HTML),
-    ("html entity", "warning", "with HTML entities such as &amp;; decode them", r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);"),
-    ("invisible characters", "note", "with zero-width or bidi marks", r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]"),
+    (
+        "html entity",
+        "warning",
+        "with HTML entities such as &amp;; decode them",
+        r"&(?:[A-Za-z]{2,8}|#\d{1,7}|#x[\dA-Fa-f]+);",
+    ),
+    (
+        "invisible characters",
+        "note",
+        "with zero-width or bidi marks",
+        r"[\xad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]",
+    ),
     ("mixed scripts", "note", "with words of Latin and other letters mixed", _MIXED),
-)  # fmt: skip
+)
 # what makes an item odd: kinds of data, kind, level, sentence, and a test of its sides and of their numbers of words
 SHAPES: tuple[tuple[str, str, str, str, Callable[[Any, Sequence[int]], bool]], ...] = (
     ("pairs tags", "long line", "warning", f"of more than {MAX_WORDS} words; split or remove them", lambda _, n: max(n) > MAX_WORDS),
@@ -70,7 +95,11 @@ class Look(NamedTuple):
     sides: tuple[str, ...]
     labels: str = ""
     # the texts of an item's sides, the key to find duplicates, and the label or target
-    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: ((one.text,), one.text.strip(), None)  # fmt: skip
+    facts: Callable[[Any], tuple[Texts, Hashable, Hashable]] = lambda one: (
+        (one.text,),
+        one.text.strip(),
+        None,
+    )
 
 
 LOOKS = {
@@ -229,7 +258,14 @@ def usual_kind(where: Sequence[str]) -> str:
     except (SaccadeError, ValueError, RecursionError):
         return "pairs"
     # the first of these that is there
-    keys = {"source": "pairs", "words": "tags", "nodes": "graphs", "faces": "graphs", "label": "labels", "text": "text"}  # fmt: skip
+    keys = {
+        "source": "pairs",
+        "words": "tags",
+        "nodes": "graphs",
+        "faces": "graphs",
+        "label": "labels",
+        "text": "text",
+    }
     return next((keys[key] for key in keys if isinstance(first, dict) and key in first), "pairs")
 
 

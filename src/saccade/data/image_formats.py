@@ -21,7 +21,24 @@ from PIL import WebPImagePlugin as WebP
 
 MAX_CHUNKS, MAX_SEGMENTS, MAX_SCANS = 200_000, 10_000, 100  # of PNG and WebP, of JPEG
 # the tags of TIFF that say how pixels are stored; all others are left out of what Pillow sees, 274 (orientation) too
-TIFF_TAGS = {*range(256, 260), 262, 266, 273, 277, 278, 279, 284, 317, 320, *range(322, 326), 338, 339, 347, 530, 532}  # fmt: skip
+TIFF_TAGS = {
+    *range(256, 260),
+    262,
+    266,
+    273,
+    277,
+    278,
+    279,
+    284,
+    317,
+    320,
+    *range(322, 326),
+    338,
+    339,
+    347,
+    530,
+    532,
+}
 # the tags that are one number
 TIFF_NUMBERS = {256, 257, 259, 262, 266, 277, 278, 284, 317, 322, 323}
 # the size of each type of value
@@ -247,13 +264,7 @@ FORMATS = (
     ),
     Format("JPEG", re.compile(rb"\xff\xd8\xff"), Jpeg.JpegImageFile, _size_jpeg, _lean_jpeg),
     Format("GIF", re.compile(rb"GIF8[79]a"), Gif.GifImageFile, _size_gif),
-    Format(
-        "WebP",
-        re.compile(rb"RIFF....WEBPVP8", re.DOTALL),
-        WebP.WebPImageFile,
-        _size_webp,
-        _lean_webp,
-    ),
+    Format("WebP", re.compile(rb"(?s)RIFF....WEBPVP8"), WebP.WebPImageFile, _size_webp, _lean_webp),
     Format("TIFF", re.compile(rb"II\*\0|MM\0\*"), Tiff.TiffImageFile, _size_tiff, _lean_tiff),
     Format("PPM", re.compile(rb"P[1-6][\s#]"), Ppm.PpmImageFile, _size_ppm),
     Format("BMP", re.compile(rb"BM"), Bmp.BmpImageFile, _size_bmp),

@@ -4,9 +4,17 @@ from .decode_loop import Ensemble, PromptedModel, SlidingWindow, decode, steps
 from .fast_support import why_plain
 from .searches import Beam, Hypothesis, MakeSearch, Sample, Search, searcher
 
-# fmt: off
 __all__ = [
-    "Beam", "Ensemble", "Hypothesis", "MakeSearch", "PromptedModel", "Sample", "Search",
-    "SlidingWindow", "decode", "searcher", "steps", "why_plain",
+    "Beam",
+    "Ensemble",
+    "Hypothesis",
+    "MakeSearch",
+    "PromptedModel",
+    "Sample",
+    "Search",
+    "SlidingWindow",
+    "decode",
+    "searcher",
+    "steps",
+    "why_plain",
 ]
-# fmt: on

@@ -95,10 +95,8 @@ def vary(
     recipes: dict[str, str], words: Sequence[str], settings: Sequence[str]
 ) -> dict[str, Recipe]:
     """Row name → recipe, for each of some recipes (name → where it is) and each row of the grid."""
-    rows, found = (
-        variations(words, [setting.partition("=")[0] for setting in settings]),
-        dict[str, Recipe](),
-    )
+    rows = variations(words, [setting.partition("=")[0] for setting in settings])
+    found = dict[str, Recipe]()
     for name, where in recipes.items():
         for varied, chosen in rows.items():
             row = "-".join(filter(None, (name if len(recipes) > 1 or not varied else "", varied)))

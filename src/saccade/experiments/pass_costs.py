@@ -55,10 +55,8 @@ def cost_of_pass(
     torch.manual_seed(0)
     carries = not is_encoder(settings)
     model: Any = Builder(settings).make(CarryingLM if carries else Encoder, 256).to(device).train()
-    tokens, lengths = (
-        torch.randint(4, 256, (texts, length), device=device),
-        torch.full((texts,), length, device=device),
-    )
+    tokens = torch.randint(4, 256, (texts, length), device=device)
+    lengths = torch.full((texts,), length, device=device)
 
     def once() -> None:
         model.zero_grad(set_to_none=True)

@@ -211,11 +211,7 @@ class Table:
     def save(self, path: Path, columns: Sequence[Column] = ()) -> None:
         """Writes the text form of a file's ending; the marks are explained in a caption."""
         form = path.suffix.lower()
-        text = {
-            ".csv": self.to_csv,
-            ".tex": self.to_latex,
-            ".md": self.to_markdown,
-        }[form](columns)
+        text = {".csv": self.to_csv, ".tex": self.to_latex, ".md": self.to_markdown}[form](columns)
         tested = any(metric.endswith("_p") for row in self.rows.values() for metric in row)
         if tested and form != ".csv":
             text += f"% {MARKED}\n" if form == ".tex" else f"\n\n{MARKED}"

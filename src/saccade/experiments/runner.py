@@ -242,8 +242,7 @@ class Interrupted(Stopped):
     def __init__(self, number: int) -> None:
         name = signal.Signals(number).name
         Exception.__init__(
-            self,
-            f"stopped by {name}; what is finished is kept, continue with the same command",
+            self, f"stopped by {name}; what is finished is kept, continue with the same command"
         )
         self.code, self.at = 128 + number, (number, 0)
 

@@ -31,10 +31,8 @@ class Difference:
 def measure_difference(a: Sums, b: Sums, score: Score, comparisons: int = 1) -> Difference:
     """Compares means over seeds; p is multiplied by the number of comparisons that are made (Bonferroni)."""
     real, drawn = mean_score(a.sum(1), score) - mean_score(b.sum(1), score), bootstrap(a, b, score)
-    by_permutation, by_bootstrap = (
-        permutation(a, b, score),
-        share_above(np.abs(drawn - drawn.mean()), abs(real)),
-    )
+    by_permutation = permutation(a, b, score)
+    by_bootstrap = share_above(np.abs(drawn - drawn.mean()), abs(real))
     low, high = np.percentile(drawn, [2.5, 97.5]).tolist()
     return Difference(
         real,
@@ -73,11 +71,8 @@ def permutation(a: Sums, b: Sums, score: Score) -> float:
 def bootstrap(a: Sums, b: Sums, score: Score) -> Sums:
     """Differences on resampled data: the same examples are drawn for a and b (Koehn 2004), and of S seeds S − 1 of each, because with
     all S the variance over the seeds would be underestimated (Rao & Wu 1988)."""
-    chance, of_seeds, (seeds, count, _) = (
-        np.random.default_rng(12345),
-        np.random.default_rng(54321),
-        a.shape,
-    )
+    chance, of_seeds = np.random.default_rng(12345), np.random.default_rng(54321)
+    (seeds, count, _) = a.shape
     found = []
     for _ in range(SAMPLES):
         times = np.bincount(chance.integers(count, size=count), minlength=count).astype(np.float64)

@@ -19,9 +19,21 @@ from .residuals import Residual
 # `mixer`, `feedforward` and `cross` (None without a memory) are made for a block that asks for them. `make_mixer(times=1)` makes further
 # ones, with `times` as many heads, and `make_cross()` further readers of the memory.
 FACTS = (
-    "mixer", "feedforward", "residual", "cross", "make_mixer", "make_cross", "norm", "dim",
-    "hidden", "heads", "dropout", "n", "depth", "role",
-)  # fmt: skip
+    "mixer",
+    "feedforward",
+    "residual",
+    "cross",
+    "make_mixer",
+    "make_cross",
+    "norm",
+    "dim",
+    "hidden",
+    "heads",
+    "dropout",
+    "n",
+    "depth",
+    "role",
+)
 table: Table[type[Block]] = Table("blocks", "block", facts=FACTS)
 
 

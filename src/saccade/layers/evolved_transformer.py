@@ -107,9 +107,13 @@ class DecoderCell(Cell):
         self.feedforward = MLP(dim, hidden, dropout, Choice(Swish))
         first = [self.mixers[0], self.readers[0]]
         self.put(
-            residual, first, self.mixers[1:4], [self.mixers[4]], [self.readers[1]],
+            residual,
+            first,
+            self.mixers[1:4],
+            [self.mixers[4]],
+            [self.readers[1]],
             [self.feedforward],
-        )  # fmt: skip
+        )
 
     def forward(self, x: Tensor, mix: Apply, read: Apply) -> Tensor:
         def branches(y: Tensor) -> Tensor:

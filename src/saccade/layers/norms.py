@@ -154,7 +154,13 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         if self.training and input.numel() == input.shape[1]:
             return F.batch_norm(
-                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0,
+                input,
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                False,
+                0.0,
                 self.eps,
-            )  # fmt: skip
+            )
         return super().forward(input)

@@ -16,9 +16,14 @@ from .protocols import ImageEncoder, maps_of
 
 # Per stage: kernel width, stride, expansion factor, channels, blocks.
 STAGES = (
-    (3, 1, 1, 16, 1), (3, 2, 6, 24, 2), (5, 2, 6, 40, 2), (3, 2, 6, 80, 3), (5, 1, 6, 112, 3),
-    (5, 2, 6, 192, 4), (3, 1, 6, 320, 1),
-)  # fmt: skip
+    (3, 1, 1, 16, 1),
+    (3, 2, 6, 24, 2),
+    (5, 2, 6, 40, 2),
+    (3, 2, 6, 80, 3),
+    (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+)
 STEM, HEAD = 32, 1280
 # Normalization of the pretraining images.
 MEAN, STD = ((127 / 255,) * 3, (128 / 255,) * 3)

@@ -21,9 +21,17 @@ from ..errors import SaccadeError
 from ..registry import Table
 
 COLUMNS = (
-    "parameters", "operations", "steps", "early", "early_spread", "final", "sglue", "xsum", "webq",
+    "parameters",
+    "operations",
+    "steps",
+    "early",
+    "early_spread",
+    "final",
+    "sglue",
+    "xsum",
+    "webq",
     "wmt",
-)  # fmt: skip
+)
 # pre-norm with T5's relative positions (one table per stack, one-sided in the decoder), one matrix for both embeddings and the output
 BASELINE = {
     "position": {"name": "t5", "both_sides": None, "shared": True},

@@ -250,11 +250,8 @@ class Flow:
             return
         if empty:
             to = torch.tensor(empty, device=self.like.device)
-            rows, others, end = (
-                self.rows_of(to),
-                self.rows_of(every[to]),
-                max(one.position for one in self.outputs),
-            )
+            rows, others = self.rows_of(to), self.rows_of(every[to])
+            end = max(one.position for one in self.outputs)
             self.cache[:, rows, :end] = self.cache[:, others, :end]
             for tensor in (
                 (self.mask, *(one for pair in self.pairs for one in pair)) if self.pairs else ()

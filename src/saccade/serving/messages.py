@@ -257,8 +257,13 @@ class Completion:
 
 
 OWN: dict[str, type] = {
-    "translate": Translate, "tag": Tag, "classify": Classify, "generate": Generate, "caption": Describe, "answer": Answer,
-}  # fmt: skip
+    "translate": Translate,
+    "tag": Tag,
+    "classify": Classify,
+    "generate": Generate,
+    "caption": Describe,
+    "answer": Answer,
+}
 # The service's limit of an option that makes work.
 LIMITED = {"beam": "beam", "max_length": "tokens"}
 

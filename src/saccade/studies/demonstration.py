@@ -29,11 +29,8 @@ from ..training.signals import Stopped
 from ..views import figures as pictures
 from ..views.html_page import Section, report_page
 
-ORDERS, REPORT, TITLE = (
-    "word-orders.png",
-    "report.html",
-    "saccade: translation with and without attention",
-)
+ORDERS, REPORT = "word-orders.png", "report.html"
+TITLE = "saccade: translation with and without attention"
 FIXED, ATTENDING = "fixed-context", "bahdanau"
 CALLED = {FIXED: "fixed context", ATTENDING: "with attention"}
 MakeWatcher = Callable[[str, int], AbstractContextManager[Watcher]]
@@ -95,11 +92,9 @@ def run(
 
 def sentences_in(to: str) -> tuple[Pair, ...]:
     """The lectures' sentences with their translations."""
-    return (
-        LECTURE_SENTENCES
-        if languages.check_language(to) == "fr"
-        else languages.lecture_sentences(to)
-    )
+    if languages.check_language(to) == "fr":
+        return LECTURE_SENTENCES
+    return languages.lecture_sentences(to)
 
 
 def check_folder(out: Path, words: Sequence[str] = ()) -> dict[str, bool]:
@@ -181,10 +176,9 @@ def train_both(
 
 def remove_report(out: Path) -> None:
     """An older demo's report and pictures, which would not be about the models that are now trained."""
-    if (out / REPORT).is_file() and TITLE in (out / REPORT).read_text(
-        encoding="utf-8", errors="replace"
-    ):
-        for path in (out / REPORT, out / ORDERS, *picture_files(out, 3)):
+    report = out / REPORT
+    if report.is_file() and TITLE in report.read_text(encoding="utf-8", errors="replace"):
+        for path in (report, out / ORDERS, *picture_files(out, 3)):
             path.unlink(missing_ok=True)
 
 
@@ -215,12 +209,9 @@ def run_beside(words: Sequence[str], note: Callable[[str], None]) -> Iterator[Fu
     kept = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
     environment = {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", BESIDE, *words]
-    pipes: dict[str, Any] = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.PIPE,
-    }
-    process = subprocess.Popen(command, env=environment, encoding="utf-8", **pipes)
+    nowhere, pipe = subprocess.DEVNULL, subprocess.PIPE
+    streams: dict[str, Any] = {"stdin": pipe, "stdout": nowhere, "stderr": pipe}
+    process = subprocess.Popen(command, env=environment, encoding="utf-8", **streams)
 
     def listen() -> None:
         error = "the second training process ended unexpectedly; is there enough memory?"

@@ -152,10 +152,8 @@ def page(
     """The report as one HTML file that loads nothing."""
     from ..views.figures import before_after, png
 
-    names, watched = (
-        [str(run.path) for run in runs],
-        f"At the evaluation with the best dev {runs[0].recipe.training.watch}.",
-    )
+    names = [str(run.path) for run in runs]
+    watched = f"At the evaluation with the best dev {runs[0].recipe.training.watch}."
     sections = [
         *first,
         Section("Metrics", watched, side(runs, results)),

@@ -41,10 +41,18 @@ File = str | Path
 Image = File | Picture
 # What a model of another task cannot do, by the verb that was asked for.
 CANNOT = {
-    "classify": "label a text", "tag": "tag words", "generate": "continue a text", "align": "align words",
-    "steps": "translate", "score": "translate", "caption": "describe a picture", "answer": "answer a question about a picture",
-    "reconstruct": "make pictures", "encode": "squeeze its input into a vector", "from_latent": "decode a vector",
-}  # fmt: skip
+    "classify": "label a text",
+    "tag": "tag words",
+    "generate": "continue a text",
+    "align": "align words",
+    "steps": "translate",
+    "score": "translate",
+    "caption": "describe a picture",
+    "answer": "answer a question about a picture",
+    "reconstruct": "make pictures",
+    "encode": "squeeze its input into a vector",
+    "from_latent": "decode a vector",
+}
 
 
 @dataclass(frozen=True, repr=False)

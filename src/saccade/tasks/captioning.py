@@ -163,10 +163,8 @@ class Describing(PictureTask, Generating):
         model.eval()
         words, device, search = self.text, device_of(model), make_search(options)
         for start in range(0, len(images), TOGETHER):
-            some, asked = (
-                images[start : start + TOGETHER],
-                list(questions[start : start + TOGETHER]) or [""] * TOGETHER,
-            )
+            some = images[start : start + TOGETHER]
+            asked = list(questions[start : start + TOGETHER]) or [""] * TOGETHER
             pixels = on_device(decoded(some, self.image_size), device)
             # <unk> says nothing
             started = search(
@@ -309,10 +307,8 @@ class Captioning(Describing):
     ) -> dict[str, Any]:
         """The metrics of texts, BLEU-4 and CIDEr of each text against another picture's captions as a control, and `pointing` where the
         places of the named objects are known."""
-        found, placed = (
-            super().evaluate(model, examples, *given, **search),
-            [one for one in examples if one.places],
-        )
+        found = super().evaluate(model, examples, *given, **search)
+        placed = [one for one in examples if one.places]
         return found | (self.pointing(model, placed) if placed and attends(model) else {})
 
     def judge(self, outputs: Sequence[str], examples: Sequence[Any]) -> dict[str, Any]:
@@ -390,10 +386,8 @@ class CaptionWork(PictureWork):
         # of any length: by the norms of a CNN the model would know how long the captions of a batch are, which it cannot know in use
         mean = round(sum(size for _, size in self.lengths) / len(self.lengths))
         self.plans = Plans([(1, mean)] * len(self.lengths), self.tokens, self.multiple)
-        self.pictures, self.scores_bleu = (
-            dev,
-            recipe.training.dev_bleu or recipe.training.watch == "bleu",
-        )
+        self.pictures = dev
+        self.scores_bleu = recipe.training.dev_bleu or recipe.training.watch == "bleu"
         self.measures = ("loss", "bleu") if self.scores_bleu else ("loss",)
         if len(self.examples) != len(train):
             self.notes += (f"{len(self.examples):,} captions of {len(train):,} pictures",)

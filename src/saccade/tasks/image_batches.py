@@ -209,10 +209,8 @@ class PictureWork(ExampleWork):
         self.examples = kept_there(self.examples, self.device)
         self.one_shape = not task.has_text
         self.augment = Augment.of(recipe.data.augment)
-        self.changes, self.mixes = (
-            self.augment != Augment(),
-            self.augment.mixup + self.augment.cutmix > 0,
-        )
+        self.changes = self.augment != Augment()
+        self.mixes = self.augment.mixup + self.augment.cutmix > 0
 
     def batch(self, plan: list[int]) -> Batch:
         batch = super().batch(plan)

@@ -62,17 +62,12 @@ class ImageClassification(PictureTask, LabelTask):
     command: ClassVar[str] = "classify {model} picture.png"
     method: ClassVar[str] = 'm.classify("picture.png")'
     verbs, routes, answers = ("classify",), ("classify",), ("label", "probabilities")
-    example, attending = (
-        staticmethod(pictured_of),
-        "vit, swin, or cnn with model.stage_attention=cbam",
-    )
+    example = staticmethod(pictured_of)
+    attending = "vit, swin, or cnn with model.stage_attention=cbam"
 
     def __init__(self, labels: Sequence[str], image_size: Size, rotate_test: int = 0) -> None:
-        self.labels, self.image_size, self.rotate_test = (
-            check_names(labels),
-            image_size,
-            rotate_test,
-        )
+        self.labels, self.image_size = check_names(labels), image_size
+        self.rotate_test = rotate_test
         self.known = {name: n for n, name in enumerate(self.labels)}
 
     @classmethod

@@ -194,10 +194,8 @@ class LabelTask(ExampleTask):
         self, model: nn.Module, numbers: Sequence[Any], budget: int = 8192
     ) -> tuple[dict[str, float], Tensor, Tensor]:
         """The metrics, the labels that the model gives, and the right ones."""
-        logits, wanted = (
-            torch.cat(self.logits(model, numbers, budget)),
-            torch.tensor([n for one in numbers for n in one.labels]),
-        )
+        logits = torch.cat(self.logits(model, numbers, budget))
+        wanted = torch.tensor([n for one in numbers for n in one.labels])
         logits, wanted = logits[wanted != UNLABELED], wanted[wanted != UNLABELED]
         guessed = logits.argmax(-1)
         loss = float(token_loss(logits, wanted, UNLABELED)) / max(len(wanted), 1)

@@ -138,10 +138,8 @@ class Attachment(TextMetric):
     def controls(self, train: Pairs, pairs: Pairs) -> Texts:
         """Each word's most frequent arc in training (`word`), and each word attached to the next one with its most frequent relation, the
         last as the root (`next_word`)."""
-        arcs, relations = (
-            defaultdict[str, Counter[str]](Counter),
-            defaultdict[str, Counter[str]](Counter),
-        )
+        arcs = defaultdict[str, Counter[str]](Counter)
+        relations = defaultdict[str, Counter[str]](Counter)
         for pair in train:
             for word, arc in zip(pair.source.lower().split(), pair.target.split(), strict=False):
                 for name in (word, ""):  # "": a word that training never had

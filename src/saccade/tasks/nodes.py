@@ -143,10 +143,8 @@ class Nodes(LabelTask):
 
     def edges_of(self, one: Graph) -> Tensor:
         """The kinds of edges between all nodes, N N; a kind that was never seen is none, but an edge nevertheless: the one after the last."""
-        edges, strange = (
-            torch.eye(len(one.words), dtype=torch.long) * OWN,
-            OWN + 1 + len(self.kinds),
-        )
+        edges = torch.eye(len(one.words), dtype=torch.long) * OWN
+        strange = OWN + 1 + len(self.kinds)
         for i, j, kind in one.edges:
             edges[i, j] = edges[j, i] = self.kinds.get(kind, strange)
         return edges

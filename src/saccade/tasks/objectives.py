@@ -275,10 +275,8 @@ class Denoising(Objective):
         if len(tokens) < 2:
             return tokens or [self.text.eos], [self.vocab, *tokens]
         noise, spans = self.spans(len(tokens))
-        hidden, kept = (
-            split_total(noise, spans, chance),
-            split_total(len(tokens) - noise, spans, chance),
-        )
+        hidden = split_total(noise, spans, chance)
+        kept = split_total(len(tokens) - noise, spans, chance)
         source, target, at = [], [], 0
         for n, (keep, hide) in enumerate(zip(kept, hidden, strict=True)):
             source += [*tokens[at : at + keep], self.vocab + n]

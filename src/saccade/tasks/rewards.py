@@ -86,10 +86,8 @@ class Reward:
         if left.samples:
             wrong = "training.reward draws outputs, and model.normalize=hard draws positions, which would not learn by it"
             raise SaccadeError(f"{wrong}; leave one of them out", code="setting-without-effect")
-        known, own = (
-            logits[: len(source), : read.shape[1]],
-            logits[len(source) :, : drawn.shape[1]].float(),
-        )
+        known = logits[: len(source), : read.shape[1]]
+        own = logits[len(source) :, : drawn.shape[1]].float()
         log_probs = own.log_softmax(-1).gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
         log_probs = log_probs.masked_fill(~real, 0.0).sum(1).view(-1, self.samples)
         # divided by samples − 1: the mean has the output itself in it, and so the expectation is that of the whole reward

@@ -83,29 +83,45 @@ def drawn(name: str) -> Callable[[Any], object]:
 
 SAMPLING = {
     "temperature": Option(
-        float, "above 1 is bolder, below it is safer, 0 takes the likeliest", 0, 100, drawn("temperature")
+        float,
+        "above 1 is bolder, below it is safer, 0 takes the likeliest",
+        0,
+        100,
+        drawn("temperature"),
     ),
     "top_k": Option(int, "sample from the k likeliest tokens", 1, 1_000_000, drawn("top_k")),
     "top_p": Option(
-        float, "sample from the smallest set of tokens with this probability", 1e-6, 1, drawn("top_p")
+        float,
+        "sample from the smallest set of tokens with this probability",
+        1e-6,
+        1,
+        drawn("top_p"),
     ),
     "seed": Option(int, "the seed of sampling", 0, 2**63 - 1, drawn("seed")),
-    "sample": Option(dict, "the options of sampling as one mapping", check=lambda value: sampling(value, {})),
-}  # fmt: skip
+    "sample": Option(
+        dict, "the options of sampling as one mapping", check=lambda value: sampling(value, {})
+    ),
+}
 RANKING = {
     "beam": Option(int, "the beam width; 1 is greedy", 1, 1000, searcher),
     "length_penalty": Option(
-        float, "outputs of a beam are ranked by log-probability / length^this", -10, 10, partial(searcher, 2)
+        float,
+        "outputs of a beam are ranked by log-probability / length^this",
+        -10,
+        10,
+        partial(searcher, 2),
     ),
     "length_rule": Option(
-        str, "what length counts as: power, or gnmt for (5 + length) / 6",
+        str,
+        "what length counts as: power, or gnmt for (5 + length) / 6",
         check=lambda rule: searcher(2, length_rule=rule),
     ),
     "coverage_penalty": Option(
-        float, "rank outputs lower that left out a part of the source (Wu et al. 2016)",
+        float,
+        "rank outputs lower that left out a part of the source (Wu et al. 2016)",
         check=lambda beta: searcher(2, coverage_penalty=beta),
     ),
-}  # fmt: skip
+}
 LENGTH = {"max_length": Option(int, "cut an output after so many tokens", 1, check=check_length)}
 SEARCH = {**RANKING, **SAMPLING, **LENGTH}
 

@@ -262,10 +262,8 @@ def token_tree(one: Sentence, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
         raise WrongExample(fault[1], code="tree-missing")
     assert one.heads is not None
     word = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    steps, depths = (
-        tree_distances([one.heads], signed=True)[0].short(),
-        tree_depths([one.heads])[0].short(),
-    )
+    steps = tree_distances([one.heads], signed=True)[0].short()
+    depths = tree_depths([one.heads])[0].short()
     return steps[word][:, word], depths[word]
 
 

@@ -96,10 +96,8 @@ class TextAutoencoding(TextToText):
                 'expected a text or a list of texts, none of them empty; write m.encode("your text")',
                 code="empty-text",
             )
-        found, rows = (
-            list[Tensor](),
-            [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))],
-        )
+        found = list[Tensor]()
+        rows = [[*ids, self.source.eos] for ids in self.source.encode_ids(list(texts))]
         for at in range(0, len(rows), budget):
             source, lengths = on(device_of(model), *pad(rows[at : at + budget], self.source.pad))
             found.append(model.eval().latent(source, lengths).float().cpu())

@@ -86,10 +86,8 @@ def word_links(
         ]
         return pieces, list(range(len(pieces)))
 
-    (of, sources), (at, targets) = (
-        pieces_and_words(source, scripts[0]),
-        pieces_and_words(target, scripts[1]),
-    )
+    (of, sources) = pieces_and_words(source, scripts[0])
+    (at, targets) = pieces_and_words(target, scripts[1])
     end = word_weights(weights[at, len(source.ids) :], targets, [0])[:, 0]
     return links(word_weights(weights[np.ix_(at, of)], targets, sources), list(end))
 
@@ -183,10 +181,8 @@ def scores(
 def by_length(outputs: Sequence[str], pairs: Sequence[Pair], tokenize: str) -> list[dict[str, Any]]:
     """BLEU by the source's length in words (or characters), the shortest first: quarters, as equal as whole lengths allow."""
     script = unspaced_script(pair.source for pair in pairs)
-    words, unit = (
-        [length(pair.source, script) for pair in pairs],
-        {"unit": "characters"} if script else {},
-    )
+    words = [length(pair.source, script) for pair in pairs]
+    unit = {"unit": "characters"} if script else {}
     order = sorted(range(len(pairs)), key=words.__getitem__)
     sorted_words, groups = sorted(words), [list[int]() for _ in range(4)]
     # all sentences of a length belong to the quarter in which the middle one of them is

@@ -44,14 +44,8 @@ class Stream:
     ) -> None:
         # where documents start in their file, or which they are
         self.lines: Sequence[int] = range(1, len(each) + 1)
-        self.each, self.block, self.several, self.seed, self.device, self.pad = (
-            list(each),
-            block,
-            several,
-            seed,
-            device,
-            pad,
-        )
+        self.each, self.block, self.several, self.seed = list(each), block, several, seed
+        self.device, self.pad = device, pad
         self._made = -1
         if sum(map(len, self.each)) < 2:
             raise SaccadeError(

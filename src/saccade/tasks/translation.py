@@ -351,10 +351,8 @@ class Translation(Generating):
         found: dict[int, Aligned] = {}
         for indices, batch in self.batches(self.numbers(pairs), device_of(model), budget):
             for n, rows in zip(indices, self.source_weights(model, batch), strict=True):
-                source, target = (
-                    self.source.encode(pairs[n].source),
-                    self.target.encode(pairs[n].target),
-                )
+                source = self.source.encode(pairs[n].source)
+                target = self.target.encode(pairs[n].target)
                 # the last row and column are <eos>
                 weights = rows[: len(target.ids) + 1, : len(source.ids) + 1]
                 found[n] = Aligned(

@@ -10,9 +10,15 @@ from ..errors import SaccadeError
 from ..files import report_disk, write_atomically
 
 COLUMNS = (
-    "update", "epoch", "seconds", "loss", "learning_rate", "gradient_norm", "tokens",
+    "update",
+    "epoch",
+    "seconds",
+    "loss",
+    "learning_rate",
+    "gradient_norm",
+    "tokens",
     "tokens_per_second",
-)  # fmt: skip
+)
 # TensorBoard scalars besides the dev metrics.
 TRAINING_COLUMNS = ("loss", "learning_rate", "gradient_norm", "tokens_per_second")
 DIGITS = {

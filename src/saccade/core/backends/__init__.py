@@ -13,12 +13,23 @@ from ...errors import SaccadeError
 from . import blocked, eager, flex, gather, linear, sdpa, short, triton, triton_forms
 from .call import Backend, Call, CannotCompile, table
 
-# fmt: off
 __all__ = [
-    "Backend", "Call", "all_named", "blocked", "choose", "eager", "flex", "gather", "linear",
-    "run", "sdpa", "short", "table", "triton", "triton_forms",
+    "Backend",
+    "Call",
+    "all_named",
+    "blocked",
+    "choose",
+    "eager",
+    "flex",
+    "gather",
+    "linear",
+    "run",
+    "sdpa",
+    "short",
+    "table",
+    "triton",
+    "triton_forms",
 ]
-# fmt: on
 
 
 def all_named() -> list[tuple[str, Backend]]:
@@ -80,9 +91,16 @@ def choice_key(call: Call) -> tuple[Any, ...]:
     at_all = call.positions is not None and (True, position.adds_values)
     mask = (type(call.mask.mask), call.mask.mask.causal_and_keys() is None)
     return (
-        methods, added, hooks, sizes, mask, call.dropout > 0, at_all, triton.choice_key(call),
+        methods,
+        added,
+        hooks,
+        sizes,
+        mask,
+        call.dropout > 0,
+        at_all,
+        triton.choice_key(call),
         short.choice_key(call),
-    )  # fmt: skip
+    )
 
 
 def best_of(call: Call, without: Backend | None = None) -> Backend:

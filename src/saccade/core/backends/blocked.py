@@ -91,10 +91,14 @@ class Blocked(Backend):
         for group in plan:
             projected = group.pick(query)
             inner = replace(
-                call, q=projected if q is query else group.pick(q), query=projected,
-                key=group.gather(key), value=group.gather(value), mask=group.mask,
+                call,
+                q=projected if q is query else group.pick(q),
+                query=projected,
+                key=group.gather(key),
+                value=group.gather(value),
+                mask=group.mask,
                 positions=None if at is None else group.positions(at, front, batch, size),
-            )  # fmt: skip
+            )
             runs = sdpa if sdpa.refuses(inner) is None else definition
             outputs.append(runs.run(inner).unflatten(0, (batch, -1)))
         output = outputs[0]

@@ -76,9 +76,14 @@ def kernel_key(call: Call) -> tuple[Any, ...]:
     reach = span(call.mask.mask)
     mask = None if reach is None else (reach[0] >= 0, reach[1] >= 0, bool(reach[2]))
     sizes = (
-        queries, keys, call.query.shape[-1], call.value.shape[-1], call.query.dtype, call.q.device,
+        queries,
+        keys,
+        call.query.shape[-1],
+        call.value.shape[-1],
+        call.query.dtype,
+        call.q.device,
         call.dropout > 0,
-    )  # fmt: skip
+    )
     return *sizes, mask, call.positions is not None and type(call.position), call.needs_grad
 
 

@@ -111,8 +111,13 @@ def kernel_key(call: Call) -> tuple[Any, ...]:
     query, closed, position = call.query, span_of(call), call.position
     mask = str(call.mask) if closed is None else (closed[0], closed[1], len(closed[2]))
     sizes = (
-        query.shape, call.key.shape, call.value.shape, query.dtype, query.device, call.needs_grad,
-    )  # fmt: skip
+        query.shape,
+        call.key.shape,
+        call.value.shape,
+        query.dtype,
+        query.device,
+        call.needs_grad,
+    )
     at = (
         ()
         if call.positions is None

@@ -119,9 +119,13 @@ def signature(call: Call) -> tuple[Any, ...]:
     heads = (call.query.shape[1], call.key.shape[1], call.value.shape[1])
     mask = None if plain is None else (plain[0], isinstance(plain[1], Padding | Both))
     sizes = (
-        call.query.shape[-1], call.value.shape[-1], heads, call.query.dtype, call.q.device,
+        call.query.shape[-1],
+        call.value.shape[-1],
+        heads,
+        call.query.dtype,
+        call.q.device,
         call.needs_grad,
-    )  # fmt: skip
+    )
     return (
         type(call.score),
         type(call.normalize),

@@ -309,10 +309,8 @@ def add_norm(x: Stream, part: Given, bias: Given, norm: tuple[Tensor, Given, flo
     """The sum, and its norm in another type; without a part (not in a compiled pass) the norm of x. `norm`: gain, shift (None: RMS norm) and ε;
     `dropout`: the seeds, which of them, the share."""
     (gain, shift, eps), (seed, site, drop), (carrier, numbers) = norm, dropout, x
-    inputs = (
-        numbers.contiguous(), None if part is None else part.contiguous(), bias, seed, gain, shift,
-        site, drop, eps, dtype,
-    )  # fmt: skip
+    rows = None if part is None else part.contiguous()
+    inputs = (numbers.contiguous(), rows, bias, seed, gain, shift, site, drop, eps, dtype)
     if torch.compiler.is_compiling():
         total, output, *_ = run_forward(*inputs)
         return Stream(total, total), output
@@ -331,15 +329,11 @@ def trials(
     for given, dtype, summed in ((None, kind, True), (part, kind, True), (part, x.dtype, False)):
         share, of_x = (0.0, torch.empty_like(x)) if given is None else (drop, x.to(apart))
         of_part = None if given is None else of_x if apart == kind and not drop else part.clone()
-        forward = (
-            x, given, None if given is None else bias, seed, gain, shift, 0, share, eps,
-            x.to(dtype),
-        )  # fmt: skip
-        back = (
-            x.to(apart) if summed else None, x.to(dtype), x, row, row, seed, gain, of_x, of_part,
-            shift is not None, 0, share,
-        )  # fmt: skip
-        found += [partial(run_kernel, *forward), partial(run_kernel_back, *back)]
+        added, output = None if given is None else bias, x.to(dtype)
+        forward = (x, given, added, seed, gain, shift, 0, share, eps, output)
+        back = (x.to(apart) if summed else None, output, x, row, row, seed, gain, of_x, of_part)
+        rest = (shift is not None, 0, share)
+        found += [partial(run_kernel, *forward), partial(run_kernel_back, *back, *rest)]
     return found
 
 

@@ -161,9 +161,13 @@ def additive_forward(
             count, top = count * shrink + tl.sum(weight, 1), higher
     some = count > 0.0
     store_tile(
-        RESULT + plane * queries * E, total / tl.where(some, count, 1.0)[:, None], rows, queries, E,
+        RESULT + plane * queries * E,
+        total / tl.where(some, count, 1.0)[:, None],
+        rows,
+        queries,
+        E,
         BE,
-    )  # fmt: skip
+    )
     lse = tl.where(some, top + tl.log2(tl.where(some, count, 1.0)), float("inf"))
     tl.store(LSE + plane * queries + rows, lse, mask=rows < queries)
 

@@ -174,9 +174,20 @@ def backward_keys(
         )
         plan = Plan + b * plan_b + h * plan_h + block * plan_n
         begin, whole, near, beyond, edge, end = query_blocks(
-            block * BLOCK_K, last, length, queries, offset, left, right, HAS_LEFT, HAS_RIGHT, LIMIT,
-            BIAS, BLOCK_Q, BLOCK_K,
-        )  # fmt: skip
+            block * BLOCK_K,
+            last,
+            length,
+            queries,
+            offset,
+            left,
+            right,
+            HAS_LEFT,
+            HAS_RIGHT,
+            LIMIT,
+            BIAS,
+            BLOCK_Q,
+            BLOCK_K,
+        )
         for part in tl.static_range(5):
             start, stop, _ = part_of(
                 part, begin, whole, near, beyond, edge, end, 0, 0, plan, LISTED

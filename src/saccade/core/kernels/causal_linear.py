@@ -86,9 +86,15 @@ def linear_scan(
             q = load_queries(Q, at, offset, queries, A, BA) * scale
         if PASS >= 2:
             dn, dz = load_gradient(
-                DO + plane * queries * E, RESULT + plane * queries * E, Z + plane * queries, at,
-                offset, queries, E, BE,
-            )  # fmt: skip
+                DO + plane * queries * E,
+                RESULT + plane * queries * E,
+                Z + plane * queries,
+                at,
+                offset,
+                queries,
+                E,
+                BE,
+            )
         if PASS == 1:
             scores = tl.where(
                 inner[:, None] >= inner[None, :],
@@ -175,16 +181,28 @@ class Scan:
         *to: Tensor | None,
     ) -> None:
         at = (
-            *self.given, grad, output, z, *states, *to, *(None,) * (2 - len(to)), self.scale,
-            self.offset, self.length,
-        )  # fmt: skip
+            *self.given,
+            grad,
+            output,
+            z,
+            *states,
+            *to,
+            *(None,) * (2 - len(to)),
+            self.scale,
+            self.offset,
+            self.length,
+        )
         # the state then fills most registers, and so do five products
         wide = self.known["BA"] * self.known["BE"] > 4096
         chunk = 16 if wide else CHUNK // 2 if which == 4 else CHUNK
         linear_scan[self.grid](
-            *at, **self.known, PASS=which, C=chunk, num_warps=8 if wide else 4,
+            *at,
+            **self.known,
+            PASS=which,
+            C=chunk,
+            num_warps=8 if wide else 4,
             num_stages=1 if wide else 2,
-        )  # fmt: skip
+        )
 
     def states(
         self,

@@ -216,10 +216,8 @@ def read_own(
         "TRACED": origins is not None,
     }
     where = position if origins is None else origins
-    launch(
-        own_step, rows * heads * groups, qkv.contiguous(), cache, where, position, output, scale,
-        capacity, **sizes, num_warps=2,
-    )  # fmt: skip
+    given = (qkv.contiguous(), cache, where, position, output, scale, capacity)
+    launch(own_step, rows * heads * groups, *given, **sizes, num_warps=2)
     return output
 
 
@@ -244,11 +242,8 @@ def read_memory(
         "BD": power(wide),
         "BN": TILE_KEYS,
     }
-    count = len(query) * heads * groups
-    launch(
-        memory_step, count, query.contiguous(), keys, values, hidden, output, scale, columns,
-        *strides, **sizes, num_warps=2,
-    )  # fmt: skip
+    given = (query.contiguous(), keys, values, hidden, output, scale, columns)
+    launch(memory_step, len(query) * heads * groups, *given, *strides, **sizes, num_warps=2)
     return output
 
 
@@ -262,10 +257,8 @@ def multiply_row(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> 
         "BN": 4 if outputs <= 512 else 8 if outputs <= 4096 else 16,
     }
     how = {"BIASED": bias is not None, "RELU": relu, "num_warps": 4}
-    launch(
-        matrix_step, triton.cdiv(outputs, sizes["BN"]), x, weight, x if bias is None else bias,
-        output, outputs, **sizes, **how,
-    )  # fmt: skip
+    given = (x, weight, x if bias is None else bias, output, outputs)
+    launch(matrix_step, triton.cdiv(outputs, sizes["BN"]), *given, **sizes, **how)
     return output
 
 
@@ -273,10 +266,8 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, eps: float) -> 
     """layer_norm(x + y), R dim"""
     output = torch.empty_like(x)
     dim = x.shape[-1]
-    launch(
-        norm_step, len(x), x.contiguous(), y.contiguous(), weight, bias, output, eps, D=dim,
-        BD=power(dim), num_warps=4,
-    )  # fmt: skip
+    given = (x.contiguous(), y.contiguous(), weight, bias, output, eps)
+    launch(norm_step, len(x), *given, D=dim, BD=power(dim), num_warps=4)
     return output
 
 
@@ -286,10 +277,8 @@ def best_tokens(logits: Tensor, never: Tensor, top: int) -> tuple[Tensor, Tensor
     values, tokens = logits.new_empty(rows, top, dtype=torch.float32), never.new_empty(rows, top)
     size = power(vocab)
     warps = min(max(size // 1024, 1), 16)
-    launch(
-        best_step, rows, logits.contiguous(), never, values, tokens, vocab, never=len(never),
-        TOP=top, BV=size, num_warps=warps,
-    )  # fmt: skip
+    given = (logits.contiguous(), never, values, tokens, vocab)
+    launch(best_step, rows, *given, never=len(never), TOP=top, BV=size, num_warps=warps)
     return values, tokens
 
 
@@ -298,8 +287,6 @@ def note_best(values: Tensor, tokens: Tensor, position: Tensor, chosen: Tensor, 
     """Of each row: value and token (R × 1) go to kept[position, 0] and chosen[position, 0]; the rest as in the kernel."""
     rows = len(last)
     state = done.view(torch.int8)
-    constants = {"BR": power(rows), "num_warps": 4}
-    launch(
-        note_step, 1, values, tokens, position, chosen, kept, last, limits, state, alive, eos, rows,
-        chosen.stride(0), kept.stride(0), **constants,
-    )  # fmt: skip
+    tensors = (values, tokens, position, chosen, kept, last, limits, state, alive)
+    strides, sizes = (chosen.stride(0), kept.stride(0)), {"BR": power(rows), "num_warps": 4}
+    launch(note_step, 1, *tensors, eos, rows, *strides, **sizes)

@@ -39,10 +39,8 @@ def compute(q: Tensor, k: Tensor, v: Tensor, table: Given, vectors: Given, slope
         band = torch.full(weights.shape, float("-inf"), device=q.device)
         ends = torch.empty(*lse.shape, 2, device=q.device)
     tensors = (q, k, v, output, lse, table, band, ends, slopes, lengths, rows, bits, seed)
-    launch(
-        forward, "forward", tensors, (q, k, v, output), describe(q, k, v, *extras[:8]), options,
-        extras,
-    )  # fmt: skip
+    given = describe(q, k, v, *extras[:8])
+    launch(forward, "forward", tensors, (q, k, v, output), given, options, extras)
     if vectors is not None:
         band = torch.exp2(band - lse.unsqueeze(-1))
         band[..., 0], band[..., -1] = ends[..., 0], ends[..., 1]
@@ -61,18 +59,12 @@ def outputs(
     """Empty ones. The output's memory is in the order of q's, so that heads lie side by side where they did."""
     batch, heads, queries, _ = q.shape
     side_by_side = q.stride(1) < q.stride(2)
-    sizes = (
-        (batch, queries, heads, v.shape[-1])
-        if side_by_side
-        else (batch, heads, queries, v.shape[-1])
+    output = q.new_empty(
+        batch, *((queries, heads) if side_by_side else (heads, queries)), v.shape[-1]
     )
-    output = q.new_empty(sizes).transpose(1, 2) if side_by_side else q.new_empty(sizes)
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    return (
-        output,
-        lse,
-        q.new_empty(0) if vectors is None else q.new_empty(batch, heads, queries, len(vectors)),
-    )
+    weights = q.new_empty(0 if vectors is None else (batch, heads, queries, len(vectors)))
+    return output.transpose(1, 2) if side_by_side else output, lse, weights
 
 
 def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, table: Given,
@@ -87,14 +79,10 @@ def differentiate(grad: Tensor, output: Tensor, lse: Tensor, learned: bool, q: T
         band.zero_()
     delta, given = torch.empty_like(lse), describe(q, k, v, grad, *extras[:8])
     pulls = lse if vectors is None else (grad @ vectors.to(grad.dtype).transpose(0, 1)).contiguous()
-    tensors = (
-        q, k, v, output, lse, grad, delta, dq, table, pulls, band, slopes, lengths, rows, bits,
-        seed,
-    )  # fmt: skip
-    launch(
-        backward_queries, "queries", tensors, (q, k, v, output, grad, dq), given, options, extras,
-        LEARNED=learned,
-    )  # fmt: skip
+    inputs = (q, k, v, output, lse, grad, delta)
+    tensors = (*inputs, dq, table, pulls, band, slopes, lengths, rows, bits, seed)
+    strided, how = (q, k, v, output, grad, dq), {"LEARNED": learned}
+    launch(backward_queries, "queries", tensors, strided, given, options, extras, **how)
     others = (q, k, v, lse, grad, delta, dk, dv, table, pulls, slopes, lengths, columns, bits, seed)
     launch(backward_keys, "keys", others, (q, k, v, grad, dk, dv), given, options, extras)
     return dq, dk, dv, band

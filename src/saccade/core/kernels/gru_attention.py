@@ -270,10 +270,8 @@ def attend(both: Tensor, bias: Tensor, key: Tensor, value: Tensor, added: Tensor
 def attend_back(pulled: Tensor, of_context: Tensor, context: Tensor, read: Tensor | None, both: Tensor, bias: Tensor, key: Tensor,
                 value: Tensor, v: Tensor, weights: Tensor, of_seen: Tensor, of_score: Tensor, of_both: Tensor) -> None:  # fmt: skip
     """From the gradients of what a state saw and of the context (B M) to their sum, and those of scores (B N) and query (of_both, first part)."""
-    given = (
-        pulled, of_context, context, read, both, bias, key, value, v, weights, of_seen, of_score,
-        of_both, key.shape[1],
-    )  # fmt: skip
+    inputs = (pulled, of_context, context, read, both, bias, key, value, v, weights)
+    given = (*inputs, of_seen, of_score, of_both, key.shape[1])
     sizes = tile_of(key, value, both.shape[1])
     part = min(sizes["BM"], max(sizes["BA"], sizes["BM"] // MAX_VALUE_TILES))
     sizes |= {"BM": part, "PARTS": sizes["BM"] // part}

@@ -96,9 +96,13 @@ def launch(kernel: Any, name: str, tensors: tuple[Tensor | None, ...], strided: 
     were made for it, which follow from them."""
     along = 1 if name == "keys" else 0
     again = (
-        name, given, options, extras.partly[along], torch.get_float32_matmul_precision(),
+        name,
+        given,
+        options,
+        extras.partly[along],
+        torch.get_float32_matmul_precision(),
         *constants.values(),
-    )  # fmt: skip
+    )
     before = launchers.get(again)
     if before is not None:
         # numbers, which Triton need not ask the driver about

@@ -136,13 +136,23 @@ def backward(
             pulled += ds
         small = (ds * scale).to(q.dtype)
         store_tile(
-            DQ + b * dq_b + h * dq_h, row, dq_n, queries, d,
-            tl.dot(small, k, input_precision=PRECISION), WIDTH,
-        )  # fmt: skip
+            DQ + b * dq_b + h * dq_h,
+            row,
+            dq_n,
+            queries,
+            d,
+            tl.dot(small, k, input_precision=PRECISION),
+            WIDTH,
+        )
         store_tile(
-            DK + b * dk_b + h * dk_h, column, dk_n, keys, d,
-            tl.dot(tl.trans(small), q, input_precision=PRECISION), WIDTH,
-        )  # fmt: skip
+            DK + b * dk_b + h * dk_h,
+            column,
+            dk_n,
+            keys,
+            d,
+            tl.dot(tl.trans(small), q, input_precision=PRECISION),
+            WIDTH,
+        )
     if LEARNED:
         inside = (row[:, None] < queries) & (column[None, :] < keys)
         tl.atomic_add(
@@ -163,10 +173,8 @@ def compute(q: Tensor, k: Tensor, v: Tensor, bias: Given, allowed: Given, length
             scale: float, drop: float, left: int, right: int) -> Tensor:  # fmt: skip
     output = empty(q, k, v)
     tensors = (q, k, v, output, bias, allowed, lengths, seed)
-    launch(
-        forward, q.shape[0], tensors, (q, k, v, output), (q, k, v),
-        Options(scale, drop, left, right), tensors[4:7], {},
-    )  # fmt: skip
+    options = Options(scale, drop, left, right)
+    launch(forward, q.shape[0], tensors, tensors[:4], (q, k, v), options, tensors[4:7], {})
     return output
 
 
@@ -190,10 +198,8 @@ def differentiate(grad: Tensor, learned: bool, q: Tensor, k: Tensor, v: Tensor, 
     tensors = (q, k, v, grad, dq, dk, dv, d_bias.zero_(), bias, allowed, lengths, seed)
     how = {"LEARNED": learned, "COUNT": count}
     groups, options = triton.cdiv(q.shape[0], count), Options(scale, drop, left, right)
-    launch(
-        backward, groups, tensors, (q, k, v, grad, dq, dk, dv), (q, k, v), options, tensors[8:11],
-        how,
-    )  # fmt: skip
+    strided = (q, k, v, grad, dq, dk, dv)
+    launch(backward, groups, tensors, strided, (q, k, v), options, tensors[8:11], how)
     return dq, dk, dv, d_bias
 
 
@@ -223,10 +229,8 @@ def launch(kernel: Any, groups: int, tensors: tuple[Given, ...], strided: tuple[
         "MASKED": allowed is not None, "HAS_LENGTHS": lengths is not None, "HAS_LEFT": options.left >= 0,
         "HAS_RIGHT": options.right >= 0, "DROP": options.drop > 0, "PRECISION": precision(q),
     }  # fmt: skip
-    numbers = (
-        1 if allowed is None else len(allowed), batch, heads, queries, keys, options.left,
-        options.right,
-    )  # fmt: skip
+    masks = 1 if allowed is None else len(allowed)
+    numbers = (masks, batch, heads, queries, keys, options.left, options.right)
 
     def run(config: Config) -> None:
         # a kernel that is built without a tensor never looks at it

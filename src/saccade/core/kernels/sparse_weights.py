@@ -94,9 +94,13 @@ def threshold_forward(
     store_tile(OUT + plane * queries * E, total, rows, queries, E, BE)
     if MEAN is not None:
         store_tile(
-            MEAN + plane * queries * E, mean / tl.maximum(count, 1e-30)[:, None], rows, queries, E,
+            MEAN + plane * queries * E,
+            mean / tl.maximum(count, 1e-30)[:, None],
+            rows,
+            queries,
+            E,
             BE,
-        )  # fmt: skip
+        )
         tl.store(TAU + plane * queries + rows, tau, mask=rows < queries)
 
 

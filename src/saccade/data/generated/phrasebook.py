@@ -18,8 +18,18 @@ MIN_WORDS, MAX_WORDS, MAX_EXAMPLES = 4, 40, 1_000_000
 MAX_DEPTH = 3  # relative clauses inside each other
 PEOPLE, ANIMALS, ANIMATE, BODIES, TOPICS, BUILDINGS, PLACES, SMALL_THINGS, THINGS = (
     say.GROUPS[name]
-    for name in ("PEOPLE", "ANIMALS", "ANIMATE", "BODIES", "TOPICS", "BUILDINGS", "PLACES", "SMALL_THINGS", "THINGS")
-)  # fmt: skip
+    for name in (
+        "PEOPLE",
+        "ANIMALS",
+        "ANIMATE",
+        "BODIES",
+        "TOPICS",
+        "BUILDINGS",
+        "PLACES",
+        "SMALL_THINGS",
+        "THINGS",
+    )
+)
 
 
 class Author(Chooser):

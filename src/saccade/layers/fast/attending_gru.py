@@ -164,9 +164,16 @@ def run_steps(
     # the context is the last part of an input
     w_c = rnn.parameter("weight_ih_l0")[:, -value.shape[-1] :]
     given = (
-        projected.transpose(0, 1), state.carried[0][:, 0], key, value, added.expand(len(key), -1),
-        score.v[0], joint, bias, w_c,
-    )  # fmt: skip
+        projected.transpose(0, 1),
+        state.carried[0][:, 0],
+        key,
+        value,
+        added.expand(len(key), -1),
+        score.v[0],
+        joint,
+        bias,
+        w_c,
+    )
     kind = torch.promote_types(projected.dtype, torch.float32)
     low = multiplied(projected.new_empty(0, dtype=kind))
     with without_autocast(projected.device):

@@ -113,9 +113,14 @@ class FusedAttendingGru(torch.autograd.Function):
             )
             multiply(sees, by_context, gate)
             advance(
-                projected, asks, bias, gate, states[t], states[t + 1],
+                projected,
+                asks,
+                bias,
+                gate,
+                states[t],
+                states[t + 1],
                 None if lows is states else lows[t + 1],
-            )  # fmt: skip
+            )
         kept = (both, gates, states, lows, contexts, seen, weights, by_state, by_context)
         ctx.save_for_backward(*given, *kept)
         return states[1:], contexts
@@ -162,7 +167,5 @@ def differentiate(
     of_joint = multiply(lows[:-1].flatten(0, 1).t(), flat, torch.empty_like(joint))
     of_w_c = multiply(flat_x.t(), seen.flatten(0, 1), torch.empty_like(w_c))
     of_bias = flat.sum(0, dtype=bias.dtype)
-    return (
-        of_x.to(x.dtype), slope + direct, of_key, of_value, None, of_v, of_joint, of_bias, of_w_c,
-        None,
-    )  # fmt: skip
+    learned = (of_key, of_value, None, of_v, of_joint, of_bias, of_w_c, None)
+    return of_x.to(x.dtype), slope + direct, *learned

@@ -187,11 +187,8 @@ class TextbookBahdanau(nn.Module):
         self.source, self.target = nn.Embedding(vocab, dim), nn.Embedding(vocab, dim)
         self.encoder = nn.GRU(dim, hidden, batch_first=True, bidirectional=True)
         self.cell, self.first = nn.GRUCell(dim + 2 * hidden, hidden), nn.Linear(2 * hidden, hidden)
-        self.query, self.key, self.score = (
-            nn.Linear(hidden, hidden),
-            nn.Linear(2 * hidden, hidden),
-            nn.Linear(hidden, 1),
-        )
+        self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden)
+        self.score = nn.Linear(hidden, 1)
         self.readout, self.head = nn.Linear(3 * hidden + dim, hidden), nn.Linear(hidden, vocab)
 
     def forward(self, source: Tensor, lengths: Tensor, read: Tensor, target: Tensor) -> Tensor:

@@ -67,10 +67,8 @@ def update_with(
     def refuse(why: str) -> None:
         raise SaccadeError(why, code="command-failed")
 
-    update, turn = (
-        kind(model.train(), Given(batches), settings, Ranks(), refuse),
-        itertools.cycle(batches),
-    )
+    update = kind(model.train(), Given(batches), settings, Ranks(), refuse)
+    turn = itertools.cycle(batches)
 
     def call() -> None:
         for _ in batches:

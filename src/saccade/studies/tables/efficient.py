@@ -173,12 +173,8 @@ def objective_of(row: str) -> str:
 
 def measure(job: Job, context: Context) -> Values:
     """Seconds and bytes of a pass at each length, as far as time and memory allow; exponents; paths and steps on a live model."""
-    device, seconds, memory, why = (
-        recipes.device("auto"),
-        dict[int, float](),
-        dict[int, float](),
-        "",
-    )
+    device, seconds, memory = recipes.device("auto"), dict[int, float](), dict[int, float]()
+    why = ""
     for length, settings in job.settings["passes"]:
         why = too_much(length, seconds, memory, device, job.settings["seconds"])
         if why:

@@ -67,10 +67,7 @@ class Shuffle(Claim):
         for seed in range(seeds):
             first = Job(row, "train", seed, train, self.translator(self.model(row)), self.out)
             asked = {"texts": TEXTS[self.scale]}
-            found += [
-                first,
-                Job(row, "shuffle", seed, compare_shuffled, asked, self.out, (first,)),
-            ]
+            found += [first, Job(row, "shuffle", seed, compare_shuffled, asked, self.out, (first,))]
         return found
 
 
@@ -113,10 +110,8 @@ def compare_shuffled(job: Job, context: Context) -> Values:
         order = torch.randperm(source.shape[1], generator=generator)
         words = pair.source.split()
         moved = " ".join(words[n] for n in torch.randperm(len(words), generator=generator).tolist())
-        plain, log_p = (
-            system.translate(pair.source).text,
-            model(source, lengths, target).log_softmax(-1),
-        )
+        plain = system.translate(pair.source).text
+        log_p = model(source, lengths, target).log_softmax(-1)
         with shuffled_memory(model, order):
             same["memory"] += system.translate(pair.source).text == plain
             largest["memory"] = max(largest["memory"], apart(log_p, model(source, lengths, target)))

@@ -14,43 +14,19 @@ if TYPE_CHECKING:
 
 # name → module and what it draws; modules are loaded when they are asked for
 FIGURES = {
-    "mask": (
-        "mask_pictures",
-        "attention masks: any mask, swin, big-bird, or a file of zeros and ones",
-    ),
+    "mask": ("mask_pictures", "any attention mask, swin, big-bird, or a file of zeros and ones"),
     "positions": ("position_pictures", "index × dimension, pᵢ·pⱼ, and the binary table"),
-    "desiderata": (
-        "desiderata",
-        "properties of position encodings, measured: unique, bounded, the same at every length",
-    ),
-    "scaling": (
-        "scaling",
-        "variance, entropy and gradient of softmax against D, with and without √D",
-    ),
+    "desiderata": ("desiderata", "position encodings: unique, bounded, the same at every length"),
+    "scaling": ("scaling", "variance, entropy and gradient of softmax, with and without √D"),
     "landscape": (
         "landscape",
-        "the loss around a model, with and without residuals; or around run folders' models",
+        "the loss around a model with and without residuals, or around runs",
     ),
-    "words": (
-        "word_map",
-        "a map of words: of a run folder's model, or of the phrasebook by counts",
-    ),
-    "model": (
-        "model_diagram",
-        "a block diagram of a recipe or run folder, with shapes and parameters",
-    ),
-    "cost": (
-        "cost_curves",
-        "time, memory, operations, path length and sequential steps against length",
-    ),
-    "distance": (
-        "gradient_distance",
-        "the gradient at a source word against its distance: fixed context, attention, Transformer",
-    ),
-    "orders": (
-        "word_orders",
-        "the same sentence in seven languages, with the links between their words",
-    ),
+    "words": ("word_map", "a map of words: of a run folder's model, or by phrasebook counts"),
+    "model": ("model_diagram", "a block diagram of a recipe or run, with shapes and parameters"),
+    "cost": ("cost_curves", "time, memory, operations, path length and steps against length"),
+    "distance": ("gradient_distance", "the gradient at a source word against its distance"),
+    "orders": ("word_orders", "one sentence in seven languages, with links between the words"),
     "share": ("operation_share", "the share of operations outside attention, by size and length"),
 }
 

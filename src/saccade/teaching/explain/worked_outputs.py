@@ -65,10 +65,8 @@ class Outputs(Writer):
         output = row(found.outputs[self.focus].tolist())
         text = f"Their sum is the new vector of {first}: {output}. It contains much of what was looked at and little of the rest."
         summed = {"text": "{column} of {row} = {+0} = {value}", "uses": [["weight · v", None, "j"]]}
-        mine, letters = (
-            found.outputs[self.focus : self.focus + 1],
-            numbered("o", found.outputs.shape[1]),
-        )
+        mine = found.outputs[self.focus : self.focus + 1]
+        letters = numbered("o", found.outputs.shape[1])
         one = Matrix("output", array(mine), [self.tokens[self.focus]], letters, summed)
         which = f"output {self.focus + 1}" if self.focus else "the first output"
         self.add(f"Their sum: {which}", text, one)
