@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import raises
 
 from saccade import models
 from saccade.config import catalogue, index, recipes
@@ -284,7 +285,7 @@ def test_trees_without_end_are_refused() -> None:
     for _ in range(9):
         wide = [wide] * 9  # a few lines of YAML with aliases
     for tree in (loop, {"data": wide}, {"data": [0] * 200_000}):
-        with pytest.raises(SaccadeError, match="has more than 100,000 values or 20 levels"):
+        with raises("too-large", match="has more than 100,000 values or 20 levels"):
             plain(tree)
 
 
@@ -367,7 +368,7 @@ def test_every_part_can_be_named_in_a_recipe(family: str, key: str, value: Any) 
         return
     # they need the parse trees of tagging data
     if isinstance(value, dict) and value["name"] in ("syntax", "depth", "edges"):
-        with pytest.raises(SaccadeError, match="parse trees"):
+        with raises("relation-missing", match="parse trees"):
             recipe_of(family, **{key: value})
         made = recipes.recipe(
             {"task": "tagging", "model": small("transformer-encoder", **{key: value})}
@@ -427,29 +428,29 @@ def test_the_precision_becomes_a_type() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "", "meta", "privateuseone", "cuda:x", "cpu cpu"])
 def test_a_device_that_cannot_train_is_refused(name: str) -> None:
-    with pytest.raises(SaccadeError, match="write auto, cpu, cuda or mps"):
+    with raises("unknown-device"):
         recipes.device(name)
 
 
 def test_the_device_is_the_cpu_where_no_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert recipes.device("auto") == recipes.device("cpu") == torch.device("cpu")
-    with pytest.raises(
-        SaccadeError, match="device is 'cuda', and no GPU is available; choose cpu or auto"
+    with raises(
+        "device-missing", match="device is 'cuda', and no GPU is available; choose cpu or auto"
     ):
         recipes.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert recipes.device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(SaccadeError, match="device is 'cuda:2', and there are 2 GPUs,"):
+    with raises("device-missing", match="device is 'cuda:2', and there are 2 GPUs,"):
         recipes.device("cuda:2")
 
 
 def test_a_mac_gpu_is_used_only_where_it_is_there_and_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "device-missing",
         match="device is 'mps', and this is not a Mac with a GPU that PyTorch can use; choose cpu",
     ):
         recipes.device("mps")
@@ -481,7 +482,7 @@ def test_the_catalogue_is_searched_in_every_column() -> None:
         assert 0 < len(found) < len(every)
     assert [row["name"] for row in index.rows("scores")] == scores.table.names()
     assert index.rows(where="nothing like it") == []
-    with pytest.raises(SaccadeError, match=r"no slot named 'score'; did you mean 'scores'\?"):
+    with raises("unknown-name", match=r"no slot named 'score'; did you mean 'scores'\?"):
         index.rows("score")
 
 
@@ -514,7 +515,7 @@ def test_a_setting_of_nothing_is_empty_text() -> None:
     """So that what a recipe names can be left out from the command line."""
     values = {"data": {"train": "a.tsv", "dev": "b.tsv"}, "model": {"family": "bahdanau"}}
     assert recipes.recipe(values, ["data.dev="]).data.dev == ""
-    with pytest.raises(SaccadeError, match=r"training\.updates is ''"):
+    with raises("wrong-type", match=r"training\.updates is ''"):
         recipes.recipe(values, ["training.updates="])
 
 

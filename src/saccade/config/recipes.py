@@ -69,7 +69,8 @@ def recipe(
             )
     if made.training.watch not in kind.measures:
         raise SaccadeError(
-            f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}"
+            f"training.watch is '{made.training.watch}'{did_you_mean(made.training.watch, kind.measures)}",
+            code="unknown-metric",
         )
     facts = made.task, json.dumps(dataclasses.asdict(made.language))
     model = json.dumps(made.model)
@@ -123,12 +124,15 @@ def put(tree: dict[str, Any], word: str) -> None:
     """Sets `a.b=value` in nested dicts; the value is read as YAML."""
     key, equals, text = word.partition("=")
     if not equals or not key:
-        raise SaccadeError(f"expected key=value, such as training.updates=500, got '{word}'")
+        raise SaccadeError(
+            f"expected key=value, such as training.updates=500, got '{word}'", code="not-a-setting"
+        )
     try:
         value = read_yaml(text)[0] if text.strip() else ""
     except NOT_READ:
         raise SaccadeError(
-            f"'{word[:200]}': the value cannot be read; put quotes around it"
+            f"'{word[:200]}': the value cannot be read; put quotes around it",
+            code="unreadable-value",
         ) from None
     *path, last = key.split(".")
     for depth, step in enumerate(path):
@@ -137,7 +141,10 @@ def put(tree: dict[str, Any], word: str) -> None:
         if isinstance(inner, str) and path[0] == "model" and depth:
             inner = tree[step] = {"name": inner}
         if not isinstance(inner, dict):
-            raise SaccadeError(f"'{word}': '{step}' is a value and has nothing inside it")
+            raise SaccadeError(
+                f"'{word}': '{step}' is a value and has nothing inside it",
+                code="value-has-no-parts",
+            )
         tree = inner
     tree[last] = value
 
@@ -152,26 +159,38 @@ def read_values(path: Path) -> dict[str, Any]:
     """The values that a recipe file itself has."""
     try:
         if path.stat().st_size > LARGEST:
-            raise SaccadeError(f"{path} is larger than a recipe can be; give a small YAML file")
+            raise SaccadeError(
+                f"{path} is larger than a recipe can be; give a small YAML file", code="too-large"
+            )
         text = path.read_text(encoding="utf-8")
         written = path.suffix == ".json"  # by saccade: numbers are read as they were written
         values, twice = (json.loads(text), None) if written else read_yaml(text)
     except UnicodeDecodeError:
-        raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file") from None
+        raise SaccadeError(f"{path} is not UTF-8 text; give a YAML file", code="not-utf8") from None
     except OSError as error:
         raise SaccadeError(
-            f"{path} cannot be read as text ({error.strerror or error}); give a YAML file"
+            f"{path} cannot be read as text ({error.strerror or error}); give a YAML file",
+            code="cannot-read",
         ) from None
     except NOT_READ as error:
         at = f", line {mark.line + 1}" if (mark := getattr(error, "problem_mark", None)) else ""
-        raise SaccadeError(f"{path}{at}: invalid YAML; write `key: value` lines") from None
+        raise SaccadeError(
+            f"{path}{at}: invalid YAML; write `key: value` lines", code="bad-yaml"
+        ) from None
     if twice is not None:
-        raise SaccadeError(f"{path}, line {twice[1]}: duplicate key '{twice[0]}'; merge the two")
+        raise SaccadeError(
+            f"{path}, line {twice[1]}: duplicate key '{twice[0]}'; merge the two",
+            code="duplicate-key",
+        )
     if values is None:
-        raise SaccadeError(f"{path} is empty; write at least `data:` and `model:`")
+        raise SaccadeError(
+            f"{path} is empty; write at least `data:` and `model:`", code="empty-file"
+        )
     if not isinstance(values, dict):
         what = "a list" if isinstance(values, list) else "one value"
-        raise SaccadeError(f"{path} holds {what}, not settings; write `key: value` lines")
+        raise SaccadeError(
+            f"{path} holds {what}, not settings; write `key: value` lines", code="not-settings"
+        )
     return values
 
 
@@ -185,7 +204,8 @@ def read_yaml(text: str) -> tuple[Any, tuple[str, int] | None]:
         for token in nodes(node)
     ):
         raise SaccadeError(
-            "'<<' merges settings into others, which recipes do not have; write each setting where it belongs"
+            "'<<' merges settings into others, which recipes do not have; write each setting where it belongs",
+            code="merge-key",
         )
     return (None if node is None else loader.construct_document(node)), repeated(node, set())
 
@@ -253,16 +273,19 @@ def find_recipe(where: str) -> Path:
         if os.path.isfile(path / "recipe.json"):
             repeat = f"repeat it with `saccade train {path / 'recipe.json'} --out NEW`"
             raise SaccadeError(
-                f"{where} is a run; continue it with `saccade train --resume {where}`, or {repeat}"
+                f"{where} is a run; continue it with `saccade train --resume {where}`, or {repeat}",
+                code="run-instead-of-recipe",
             )
         raise SaccadeError(
-            f"{where} is a folder and holds no run; give a recipe file, or a recipe's name"
+            f"{where} is a folder and holds no run; give a recipe file, or a recipe's name",
+            code="not-a-run",
         )
     known = recipe_files()
     if where in known:
         return known[where]
     raise SaccadeError(
-        f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}"
+        f"no recipe file '{where}', and none of that name comes with saccade{did_you_mean(where, known)}",
+        code="no-file",
     )
 
 
@@ -276,7 +299,8 @@ def recipe_file(start: str) -> Path | None:
     if start not in known:
         near = did_you_mean(Path(start).name, known)
         raise SaccadeError(
-            f"no model folder at {start}, and no recipe of that name comes with saccade{near}"
+            f"no model folder at {start}, and no recipe of that name comes with saccade{near}",
+            code="no-folder",
         )
     return known[start]
 
@@ -287,7 +311,8 @@ def recipes_before(made: Recipe) -> list[Path]:
     while file := recipe_file(made.start_from):
         if file in found:
             raise SaccadeError(
-                f"{file} starts from itself by start_from; name another recipe or a model folder"
+                f"{file} starts from itself by start_from; name another recipe or a model folder",
+                code="cycle",
             )
         found.insert(0, file)
         made = read_recipe(file)
@@ -303,16 +328,23 @@ def device(name: str) -> torch.device:
     except RuntimeError:
         found = None
     if found is None or found.type not in ("cpu", "cuda", "mps"):
-        raise SaccadeError(f"no device named '{name}'; write auto, cpu, cuda or mps")
+        raise SaccadeError(
+            f"no device named '{name}'; write auto, cpu, cuda or mps", code="unknown-device"
+        )
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise SaccadeError(
-            f"device is '{name}', and this is not a Mac with a GPU that PyTorch can use; choose cpu or auto"
+            f"device is '{name}', and this is not a Mac with a GPU that PyTorch can use; choose cpu or auto",
+            code="device-missing",
         )
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise SaccadeError(f"device is '{name}', and no GPU is available; choose cpu or auto")
+        raise SaccadeError(
+            f"device is '{name}', and no GPU is available; choose cpu or auto",
+            code="device-missing",
+        )
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
         raise SaccadeError(
-            f"device is '{name}', and there are {count} GPUs, counted from 0; write device=cuda"
+            f"device is '{name}', and there are {count} GPUs, counted from 0; write device=cuda",
+            code="device-missing",
         )
     return found

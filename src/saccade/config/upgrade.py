@@ -113,7 +113,8 @@ def without_unset(model: Mapping[str, Any]) -> dict[str, Any]:
     }
     if found.get("family") == "vit" and found.pop("token", False):
         raise SaccadeError(
-            "the model has a class token that no output reads (model.token); train it again with model.pool=token"
+            "the model has a class token that no output reads (model.token); train it again with model.pool=token",
+            code="old-model",
         )
     stack = found.get("stack")
     if isinstance(stack, dict) and stack.get("decoder_blocks", 0) is None:
