@@ -203,11 +203,11 @@ class Experiment:
                 )
             for name in ready:
                 row = waiting.pop(name)
-                recipe = {
-                    key: value
-                    for key, value in frozen(self.path, name, row).items()
-                    if key != "seed"
-                }
+                complete = frozen(self.path, name, row)
+                # what was frozen names the unit, whatever the settings are called today
+                written = row.get("recipe", row)
+                recipe = dict(complete if isinstance(written, str) else written)
+                recipe.pop("seed", None)
                 asked = {**judged, "sums": len(self.values["rows"]) > 1}
                 for seed in range(first, first + self.seeds):
                     after = (made[row["after"], seed],) if "after" in row else ()

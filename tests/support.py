@@ -38,9 +38,9 @@ def error_of(work: Callable[[], object]) -> str:
 
 
 @contextmanager
-def raises(code: str) -> Iterator[pytest.ExceptionInfo[SaccadeError]]:
-    """Expects a SaccadeError with this code, whatever its sentence."""
-    with pytest.raises(SaccadeError) as error:
+def raises(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInfo[SaccadeError]]:
+    """Expects a SaccadeError with this code; `match` is for a value in its sentence."""
+    with pytest.raises(SaccadeError, match=match) as error:
         yield error
     assert error.value.code == code, f"{error.value.code}: {error.value}"
 

@@ -193,11 +193,7 @@ def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
 
     recipe = api.recipes.recipe(tiny_recipe())
 
-    with (
-        held(tmp_path / "run"),
-        raises("run-folder-locked"),
-        held(tmp_path / "run"),
-    ):
+    with held(tmp_path / "run"), raises("run-folder-locked"), held(tmp_path / "run"):
         pass
     with held(tmp_path / "run"):
         pass

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
-from tests.support import raises
+from tests.support import raises, tiny_recipe
 
 from saccade import (
     Mechanism,
     MultiHeadAttention,
+    api,
     attend,
     masks,
     normalizers,
@@ -20,14 +23,22 @@ from saccade import (
     record,
     scores,
 )
+from saccade.config.recipes import device, read_recipe, recipe
 from saccade.core import Positions
+from saccade.data import corpora
+from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, read
+from saccade.data.download import fetch
+from saccade.data.lines import one_file
+from saccade.data.vocabulary import Vocabulary
 from saccade.decoding import Beam, Sample
+from saccade.experiments.grid import variations
 from saccade.layers.embeddings import Tokens
 from saccade.layers.feedforward import Experts, activation_of
 from saccade.layers.linformer import Linformer
 from saccade.layers.output_heads import LinearHead
 from saccade.models.builder import Builder
 from saccade.models.protocols import Seq2Seq
+from saccade.system.system import System
 
 X = torch.zeros(1, 2, 4, 8)
 INPUT = torch.zeros(1, 4, 8)
@@ -307,10 +318,327 @@ SENTENCES: list[tuple[str, Callable[[], object], str]] = [
 ]
 
 
+def file(name: str, content: str | bytes) -> str:
+    """A file in the current folder, which each test has for itself."""
+    path = Path(name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return name
+
+
+def folder(name: str) -> str:
+    """A folder with a file that no command wrote."""
+    return str(Path(file(f"{name}/notes.txt", "")).parent)
+
+
+@cache
+def translator() -> System:
+    return api.build(tiny_recipe())
+
+
+@cache
+def classifier() -> System:
+    rows = file("reviews.tsv", "good\tpos\nbad\tneg\nfun\tpos\nsad\tneg\n")
+    encoder = {"family": "transformer-encoder", "dim": 4, "hidden": 4, "heads": 2, "depth": 1}
+    data = {"data": {"train": rows}, "vocabulary": {"kind": "words"}}
+    return api.build({"task": "classification", **data, "model": encoder, "device": "cpu"})
+
+
+# Each runs in an empty folder of its own.
+SENTENCES += [
+    (
+        "not-a-setting",
+        lambda: recipe(tiny_recipe(), ["training.updates"]),
+        "expected key=value, such as training.updates=500, got 'training.updates'",
+    ),
+    (
+        "unknown-setting",
+        lambda: recipe(tiny_recipe(), ["training.updatess=3"]),
+        "no setting named 'training.updatess'; did you mean 'updates'?",
+    ),
+    (
+        "wrong-type",
+        lambda: recipe(tiny_recipe(), ["training.updates=many"]),
+        "training.updates is 'many'; it must be a whole number or auto",
+    ),
+    (
+        "out-of-range",
+        lambda: recipe(tiny_recipe(), ["training.updates=-1"]),
+        "training.updates is -1; it must lie between 1 and 1,000,000,000",
+    ),
+    (
+        "not-finite",
+        lambda: recipe(tiny_recipe(), ["training.learning_rate=.nan"]),
+        "training.learning_rate is nan; it must be a finite number",
+    ),
+    (
+        "value-has-no-parts",
+        lambda: recipe(tiny_recipe(), ["training.updates.most=3"]),
+        "'training.updates.most=3': 'updates' is a value and has nothing inside it",
+    ),
+    (
+        "unknown-choice",
+        lambda: recipe(tiny_recipe(), ["task=translaton"]),
+        "task is 'translaton'; did you mean 'translation'?",
+    ),
+    (
+        "unknown-metric",
+        lambda: recipe(tiny_recipe(), ["training.watch=blue"]),
+        "training.watch is 'blue'; did you mean 'bleu'?",
+    ),
+    ("wrong-type", lambda: recipe(tiny_recipe(), ["model=3"]), "model is 3; it must be settings"),
+    (
+        "unknown-name",
+        lambda: recipe(tiny_recipe(), ["model.family=transformr"]),
+        "no model named 'transformr'; did you mean 'transformer'?",
+    ),
+    (
+        "unknown-option",
+        lambda: recipe(tiny_recipe(), ["model.score={name: dot, scale: 3}"]),
+        "model.score: score 'dot' has no option 'scale'; there are none",
+    ),
+    (
+        "empty-file",
+        lambda: read_recipe(file("empty.yaml", "")),
+        "empty.yaml is empty; write at least `data:` and `model:`",
+    ),
+    (
+        "duplicate-key",
+        lambda: read_recipe(file("twice.yaml", "seed: 1\nseed: 2\n")),
+        "twice.yaml, line 2: duplicate key 'seed'; merge the two",
+    ),
+    (
+        "bad-yaml",
+        lambda: read_recipe(file("bad.yaml", "data: [1\n")),
+        "bad.yaml, line 2: invalid YAML; write `key: value` lines",
+    ),
+    (
+        "not-settings",
+        lambda: read_recipe(file("list.yaml", "- 1\n")),
+        "list.yaml holds a list, not settings; write `key: value` lines",
+    ),
+    (
+        "not-utf8",
+        lambda: read_recipe(file("latin.yaml", b"task: caf\xe9\n")),
+        "latin.yaml is not UTF-8 text; give a YAML file",
+    ),
+    (
+        "no-file",
+        lambda: read_recipe("clasification"),
+        "no recipe file 'clasification', and none of that name comes with saccade; did you mean 'classification'?",
+    ),
+    (
+        "not-a-run",
+        lambda: read_recipe("."),
+        ". is a folder and holds no run; give a recipe file, or a recipe's name",
+    ),
+    (
+        "unknown-device",
+        lambda: device("gpu"),
+        "no device named 'gpu'; write auto, cpu, cuda or mps",
+    ),
+    ("no-file", lambda: read(PAIRS, "none.tsv"), "no file 'none.tsv'; check the path"),
+    (
+        "empty-file",
+        lambda: read(PAIRS, file("empty.tsv", "")),
+        "empty.tsv is empty; it needs at least one line",
+    ),
+    (
+        "line-columns",
+        lambda: read(PAIRS, file("a.tsv", "one\tun\ntwo\n")),
+        "a.tsv, line 2: 1 column instead of 2 or 3; a line is source<TAB>target, and may continue with <TAB>alignment",
+    ),
+    (
+        "line-encoding",
+        lambda: read(PAIRS, file("b.tsv", b"one\tun\ncaf\xe9\tcafe\n")),
+        "b.tsv, line 2: not UTF-8 (byte 0xe9 at column 4); save the file as UTF-8",
+    ),
+    (
+        "line-empty-line",
+        lambda: read(PAIRS, file("c.tsv", "one\tun\n\ntwo\tdeux\n")),
+        "c.tsv, line 2: the line is empty; remove it",
+    ),
+    (
+        "cannot-unpack",
+        lambda: read(PAIRS, file("d.tsv.gz", "one\tun\n")),
+        "d.tsv.gz cannot be unpacked after line 0 (Not a gzipped file (b'on')); fetch it again or rename it",
+    ),
+    (
+        "number-of-files",
+        lambda: read(PAIRS, "a.en,a.fr,a.de"),
+        "pairs cannot be read from 'a.en, a.fr, a.de'; give one .tsv, .csv or .jsonl file, or two text files as 'corpus.en,corpus.fr' (each may end in .gz or .xz)",
+    ),
+    (
+        "unknown-split",
+        lambda: read(PAIRS, "phrasebook:trian"),
+        "'phrasebook:trian' is not a part of phrasebook; did you mean 'train'?",
+    ),
+    (
+        "not-a-split",
+        lambda: read(PAIRS, "hub:opus"),
+        "'hub:opus' does not name a dataset and a split; write hub:NAME:SPLIT or hub:NAME:CONFIG:SPLIT, such as hub:wmt14:de-en:train",
+    ),
+    (
+        "empty-file",
+        lambda: read(DOCUMENTS, file("white.txt", " \n")),
+        "white.txt holds no documents; add at least one",
+    ),
+    (
+        "unknown-column",
+        lambda: read(LABELED, file("e.csv", "text,label\ngood,pos\n") + "#txt,label"),
+        "e.csv has no column 'txt' (line 1 has 2); did you mean 'text'?",
+    ),
+    (
+        "unknown-ending",
+        lambda: read(corpora.SENTENCES, file("g.xyz", "a\n")),
+        "'g.xyz' does not end in .conllu, .tsv, .jsonl, .txt, so its format is not known; give a .conllu, .tsv (word<TAB>tag), .jsonl or .txt file of sentences (each may end in .gz or .xz)",
+    ),
+    (
+        "line-columns",
+        lambda: read(corpora.SENTENCES, file("h.conllu", "1\tw\n\n")),
+        "h.conllu, line 1: 2 columns instead of 10; a line is ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC, separated by tabs",
+    ),
+    ("not-a-file", lambda: one_file(".", "a file"), ". is a folder, not a file; give a file"),
+    (
+        "unknown-set",
+        lambda: fetch("conla"),
+        "no set named 'conla' can be fetched; did you mean 'conala'?",
+    ),
+    (
+        "size-out-of-range",
+        lambda: Vocabulary.train(["a"], "words", 2),
+        "a words vocabulary of size 2 is too small; it holds 4 specials and 1 or more pieces, so give at least 5",
+    ),
+    (
+        "empty-text",
+        lambda: Vocabulary.train([], "words", 50),
+        "no text to learn a vocabulary from; give at least one line with a word",
+    ),
+    (
+        "not-a-vocabulary",
+        lambda: Vocabulary.from_json({"model": 3}),
+        'not a vocabulary of saccade: "kind" is missing or not of type str; take the vocabularies.json of a model folder',
+    ),
+    (
+        "no-folder",
+        lambda: api.load("none"),
+        "no model folder at none; give the path of a folder written by `saccade train`",
+    ),
+    (
+        "folder-damaged",
+        lambda: api.load(folder("there")),
+        "there is not an intact model folder: it has no manifest.json; copy it again or use another",
+    ),
+    (
+        "not-a-folder",
+        lambda: api.load(file("model.txt", "")),
+        "model.txt is a file, not a model folder; give the path of a folder written by `saccade train`",
+    ),
+    (
+        "data-missing",
+        lambda: api.prepared(recipe(tiny_recipe(data={"train": ""}))),
+        "data.train is not set; name the data, such as data.train=train.tsv or phrasebook:train",
+    ),
+    (
+        "no-file",
+        lambda: api.prepared(recipe(tiny_recipe(data={"train": "none.tsv"}))),
+        "no file 'none.tsv'; check the path",
+    ),
+    (
+        "wrong-input",
+        lambda: translator().translate(3),
+        'expected a text or a list of texts, got int; write m.translate("your sentence")',
+    ),
+    (
+        "beam-and-sampling",
+        lambda: translator().translate("a", beam=2, temperature=1.0),
+        "a beam and sampling were both asked for; leave out beam, or temperature, top_k and top_p",
+    ),
+    (
+        "unknown-predict-option",
+        lambda: translator().translate("a", bean=2),
+        "a prediction of translation has no option 'bean'; did you mean 'beam'?",
+    ),
+    (
+        "beam-out-of-range",
+        lambda: translator().translate("a", beam=0),
+        "a beam of 0; give a whole number from 1 to 1000",
+    ),
+    (
+        "out-of-range",
+        lambda: translator().translate("a", max_length=0),
+        "a max_length of 0 tokens; give 1 to 100,000",
+    ),
+    (
+        "wrong-task",
+        lambda: translator().classify("a"),
+        'a translation model cannot label a text; use m.translate("your sentence")',
+    ),
+    (
+        "no-examples",
+        lambda: translator().evaluate([]),
+        "there are no examples to evaluate on; give data with at least one",
+    ),
+    ("no-file", lambda: translator().evaluate("none.tsv"), "no file 'none.tsv'; check the path"),
+    (
+        "unknown-option",
+        lambda: translator().evaluate([("a", "b")], stride=3),
+        "an evaluation of translation has no option 'stride'; leave it out",
+    ),
+    (
+        "wrong-example",
+        lambda: translator().align("the cat"),
+        "example 1 is \"('the cat', None)\"; expected (source, target)",
+    ),
+    (
+        "wrong-input",
+        lambda: classifier().classify(3),
+        'expected a text or a list of texts, got int; write m.classify("your text")',
+    ),
+    (
+        "wrong-task",
+        lambda: classifier().translate("a"),
+        'a classification model cannot translate; use m.classify("your text")',
+    ),
+    (
+        "unknown-label",
+        lambda: classifier().evaluate([("a", "never")]),
+        "line 1: the label 'never' was never seen in training; there are: neg, pos",
+    ),
+    (
+        "not-a-folder",
+        lambda: api.fit(tiny_recipe(), file("run.txt", "")),
+        "run.txt is a file; give a folder for the run with out=…",
+    ),
+    (
+        "foreign-files",
+        lambda: api.fit(tiny_recipe(), folder("full")),
+        "full contains other files and no run; choose an empty or new folder with out=…",
+    ),
+    (
+        "no-models",
+        lambda: api.average([], "mean"),
+        "the mean of no models; give at least one model folder",
+    ),
+    (
+        "not-a-variation",
+        lambda: variations(["training.updates"], []),
+        "--vary is 'training.updates'; write a key and several values, such as model.score=dot,additive",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("code", "provoke", "sentence"), SENTENCES, ids=[row[0] for row in SENTENCES]
 )
-def test_error_sentence(code: str, provoke: Callable[[], object], sentence: str) -> None:
+def test_error_sentence(
+    code: str,
+    provoke: Callable[[], object],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with raises(code) as error:
         provoke()
     assert str(error.value) == sentence

@@ -363,9 +363,9 @@ def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path, name: str) ->
         lambda: write_atomically(tmp_path / name, b"x"),
         lambda: write(tmp_path / name, "x"),
     ):
-        with pytest.raises(SaccadeError, match=r"cannot write .*; choose another path$"):
+        with raises("cannot-write", match=r"cannot write .*; choose another path$"):
             work()
-    with pytest.raises(SaccadeError, match=r"cannot write .*: Is a directory"):
+    with raises("cannot-write", match=r"cannot write .*: Is a directory"):
         write_atomically(tmp_path, b"x")
     assert (tmp_path / "file").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
@@ -373,7 +373,7 @@ def test_a_path_that_cannot_be_written_is_reported(tmp_path: Path, name: str) ->
 
 def test_a_file_instead_of_a_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("mine")
-    with pytest.raises(SaccadeError, match="m: it is a file, not a folder; choose another path"):
+    with raises("not-a-folder", match="m: it is a file, not a folder; choose another path"):
         write(tmp_path / "m", "x")
     assert (tmp_path / "m").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
@@ -408,10 +408,7 @@ def test_what_is_not_our_folder_is_reported(tmp_path: Path, name: str, sentence:
 def test_the_files_that_are_needed_must_be_listed(tmp_path: Path) -> None:
     write(tmp_path / "m", "x")
     assert verified(tmp_path / "m", "model folder", ["a.txt"]) == tmp_path / "m"
-    with pytest.raises(
-        SaccadeError,
-        match=r"m is not a model folder: it has no config.json; give the path of a folder written by",
-    ):
+    with raises("folder-incomplete"):
         verified(tmp_path / "m", "model folder", ["a.txt", "config.json"])
     write_folder(tmp_path / "none", {})
     assert broken(tmp_path / "none") == "its manifest.json does not list any file"
@@ -440,7 +437,7 @@ def test_no_manifest_whatever_is_in_it_gives_more_than_a_sentence(
     (folder / "a.txt").write_text("x")
     (folder / MANIFEST).write_text(json.dumps(manifest))
     assert broken(folder) is not None
-    with pytest.raises(SaccadeError, match="is not an intact model folder"):
+    with raises("folder-damaged"):
         verified(folder, "model folder")
 
 

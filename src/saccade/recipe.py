@@ -343,11 +343,13 @@ def plain(values: Any, what: str = "the recipe") -> Any:
         if left < 0 or depth > DEEPEST:
             most = f"{MOST_VALUES:,} values or {DEEPEST} levels"
             raise SaccadeError(
-                f"{what} has more than {most}; write only what differs from the defaults"
+                f"{what} has more than {most}; write only what differs from the defaults",
+                code="too-large",
             )
         if isinstance(value, str) and not value.isascii() and HALF.search(value):
             raise SaccadeError(
-                f"{path or what} holds half of a surrogate pair; save it as UTF-8 text"
+                f"{path or what} holds half of a surrogate pair; save it as UTF-8 text",
+                code="damaged-text",
             )
         if isinstance(value, Mapping):
             return {
@@ -358,14 +360,18 @@ def plain(values: Any, what: str = "the recipe") -> Any:
             return [copy(one, path, depth + 1) for one in value]
         if isinstance(value, int) and value.bit_length() > 64:
             raise SaccadeError(
-                f"{path or what} is a whole number of {value.bit_length()} bits; no setting is that large"
+                f"{path or what} is a whole number of {value.bit_length()} bits; no setting is that large",
+                code="out-of-range",
             )
         if isinstance(value, float) and not math.isfinite(value):
-            raise SaccadeError(f"{path or what} is {value}; it must be a finite number")
+            raise SaccadeError(
+                f"{path or what} is {value}; it must be a finite number", code="not-finite"
+            )
         if value is None or isinstance(value, str | int | float):
             return value
         raise SaccadeError(
-            f"{path or what} is read as {type(value).__name__} ({value}); put quotes around it if it is text"
+            f"{path or what} is read as {type(value).__name__} ({value}); put quotes around it if it is text",
+            code="wrong-type",
         )
 
     return copy(values, "", 0)

@@ -134,7 +134,9 @@ def part(table: Table[Any], default: Any, what: str = "", **rules: Any) -> Any:
 def fill(kind: type[T], values: Any, path: str) -> T:
     """A dataclass from nested values: unknown keys, wrong types and values out of range are reported with their whole path."""
     if not isinstance(values, dict):
-        raise SaccadeError(f"{path or 'the recipe'} is {values!r}; write settings below it")
+        raise SaccadeError(
+            f"{path or 'the recipe'} is {values!r}; write settings below it", code="not-settings"
+        )
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind, include_extras=True)
     found = {}
@@ -147,7 +149,7 @@ def fill(kind: type[T], values: Any, path: str) -> T:
                 if inner
                 else did_you_mean(str(name), fields, setting=True)
             )
-            raise SaccadeError(f"no setting named '{at}'{hint}")
+            raise SaccadeError(f"no setting named '{at}'{hint}", code="unknown-setting")
         kind_of, rules = rules_of(hints[name])
         rules = {**rules, **fields[name].metadata}
         found[name] = check(value, kind_of, rules, at, fields[name].default)
@@ -188,7 +190,7 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             value = int(float(value)) if float(value).is_integer() else value
     if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         expected = " or ".join([*(WORDS.get(k, k.__name__) for k in kinds), *words])
-        raise SaccadeError(f"{path} is {value!r}; it must be {expected}")
+        raise SaccadeError(f"{path} is {value!r}; it must be {expected}", code="wrong-type")
     if isinstance(value, list):
         broken = float in (typing.get_args(k)[0] for k in every if typing.get_origin(k) is list)
         if any(
@@ -196,10 +198,11 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             for item in value
         ):
             raise SaccadeError(
-                f"{path} is {value!r}; it must be a list of {'numbers' if broken else 'whole numbers'}"
+                f"{path} is {value!r}; it must be a list of {'numbers' if broken else 'whole numbers'}",
+                code="wrong-type",
             )
     if isinstance(value, float) and not math.isfinite(value):
-        raise SaccadeError(f"{path} is {value}; it must be a finite number")
+        raise SaccadeError(f"{path} is {value}; it must be a finite number", code="not-finite")
     allowed = rules.get("range")
     if (
         allowed
@@ -207,7 +210,8 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
         and (not value or min(value) < allowed.low or max(value) > allowed.high)
     ):
         raise SaccadeError(
-            f"{path} is {value}; its numbers must lie between {allowed.low:,} and {allowed.high:,}, at least one"
+            f"{path} is {value}; its numbers must lie between {allowed.low:,} and {allowed.high:,}, at least one",
+            code="out-of-range",
         )
     if (
         allowed
@@ -219,12 +223,16 @@ def check(value: Any, kind: Any, rules: Mapping[str, Any], path: str, default: A
             f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
             for bound in (allowed.low, allowed.high)
         )
-        raise SaccadeError(f"{path} is {value}; it must lie between {low} and {high}")
+        raise SaccadeError(
+            f"{path} is {value}; it must lie between {low} and {high}", code="out-of-range"
+        )
     names = rules.get("names", ())
     if isinstance(names, Table):  # a slot that is filled later than the settings are declared
         names = names.names()
     if names and value not in names:
-        raise SaccadeError(f"{path} is '{value}'{did_you_mean(value, names)}")
+        raise SaccadeError(
+            f"{path} is '{value}'{did_you_mean(value, names)}", code="unknown-choice"
+        )
     return value
 
 
@@ -235,13 +243,15 @@ def choose(table: Table[Any], value: Any, path: str, default: Choice | None = No
         given = {"name": table.name_of(default.make), **default.options, **given}
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise SaccadeError(
-            f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}"
+            f"{path} is {value!r}; write a {table.singular}'s name, or {{name: …, option: …}}",
+            code="wrong-type",
         )
     name = given["name"]
     entry = table.entry(name)
     if entry.per_batch:
         raise SaccadeError(
-            f"{path} is '{name}', which is built per batch and cannot be set in a recipe; leave it out"
+            f"{path} is '{name}', which is built per batch and cannot be set in a recipe; leave it out",
+            code="built-per-batch",
         )
     wanted, hints = options_of(table, entry.make), hints_of(entry.make)
     options = {}
@@ -250,7 +260,8 @@ def choose(table: Table[Any], value: Any, path: str, default: Choice | None = No
             continue
         if key not in wanted:
             raise SaccadeError(
-                f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}"
+                f"{path}: {table.singular} '{name}' has no option '{key}'{did_you_mean(key, wanted)}",
+                code="unknown-option",
             )
         kind, rules = rules_of(hints.get(key, object))
         options[key] = (
@@ -265,7 +276,8 @@ def choose(table: Table[Any], value: Any, path: str, default: Choice | None = No
     ]
     if missing:
         raise SaccadeError(
-            f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}"
+            f"{path}: {table.singular} '{name}' needs {missing[0]}; write {{name: {name}, {missing[0]}: …}}",
+            code="option-missing",
         )
     return Choice(entry.make, options)
 

@@ -127,7 +127,7 @@ def groups(
     (tmp_path / "lines").write_bytes(content)
     with (tmp_path / "lines").open() as file:
         monkeypatch.setattr("sys.stdin", file)
-        return list(input_stream.arriving("read"))
+        return list(input_stream.arriving())
 
 
 def test_a_whole_file_comes_in_large_groups(

@@ -71,7 +71,7 @@ def test_a_recipe_that_does_not_exist_is_refused(
             recipes.read_recipe(where)
     monkeypatch.setattr(recipes, "LARGEST", 5)
     (tmp_path / "big.yaml").write_text("seed: 1\n")
-    with pytest.raises(SaccadeError, match=r"big.yaml is larger than a recipe can be"):
+    with raises("too-large", match=r"big.yaml is larger than a recipe can be"):
         recipes.read_recipe(tmp_path / "big.yaml")
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import nn
 
 from saccade import layers
@@ -106,15 +107,13 @@ NUMBERS = [pytest.param(*one.values[:3], id=one.id) for one in OPTIONS if is_num
 def test_every_option_of_a_member_has_a_type_and_refuses_others(
     table: Table[Any], entry: Any, key: str, default: Any
 ) -> None:
-    with pytest.raises(SaccadeError, match=rf"^model\.part\.{key} is "):
+    with raises("wrong-type", match=rf"^model\.part\.{key} is "):
         choose(table, {"name": entry.name, **entry.example, key: ["x"]}, "model.part")
 
 
 @pytest.mark.parametrize(("table", "entry", "key"), NUMBERS)
 def test_every_number_of_a_member_has_a_range(table: Table[Any], entry: Any, key: str) -> None:
-    with pytest.raises(
-        SaccadeError, match=rf"^model\.part\.{key} is .*; it must lie between .* and "
-    ):
+    with raises("out-of-range", match=rf"^model\.part\.{key} is .*; it must lie between .* and "):
         choose(table, {"name": entry.name, **entry.example, key: 10**18}, "model.part")
 
 
@@ -124,8 +123,8 @@ def test_every_number_of_a_member_has_a_range(table: Table[Any], entry: Any, key
 def test_what_is_built_per_batch_cannot_be_chosen(table: Table[Any]) -> None:
     for entry in table:
         if entry.per_batch:
-            with pytest.raises(
-                SaccadeError,
+            with raises(
+                "built-per-batch",
                 match=rf"^model.mask is '{entry.name}', which is built per batch and cannot be set in a recipe; leave it out",
             ):
                 choose(table, entry.name, "model.mask")
@@ -366,7 +365,7 @@ def test_wrong_settings_are_answered_with_a_sentence(values: Any, sentence: str)
 
 
 def test_a_number_too_large_for_a_float_is_answered_with_a_sentence() -> None:
-    with pytest.raises(SaccadeError, match=r"^rate is 10000.*; it must be a number$"):
+    with raises("wrong-type", match=r"^rate is 10000.*; it must be a number$"):
         fill(Inner, {"rate": 10**400}, "")
 
 
@@ -410,8 +409,9 @@ def test_a_range_holds_both_of_its_ends(low: int, width: int, value: int) -> Non
     if low <= value <= low + width:
         assert check(value, int, rules, "x") == value
     else:
-        with pytest.raises(
-            SaccadeError, match=rf"^x is {value}; it must lie between {low:,} and {low + width:,}$"
+        with raises(
+            "out-of-range",
+            match=rf"^x is {value}; it must lie between {low:,} and {low + width:,}$",
         ):
             check(value, int, rules, "x")
 
@@ -459,7 +459,7 @@ def test_a_table_of_ones_own_with_a_member_that_has_parts() -> None:
         "The one.",
         "A 2020",
     )
-    with pytest.raises(SaccadeError, match="no thing named 'two'; there are: one"):
+    with raises("unknown-name", match="no thing named 'two'; there are: one"):
         table["two"]
 
 

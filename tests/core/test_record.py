@@ -272,10 +272,7 @@ def test_nobody_listens_to_a_model_of_sites_and_one_who_fails_leaves_nothing_ope
 def test_mistakes_in_looking_are_answered_with_sentences() -> None:
     model = transformer()
     with record(model) as seen:
-        with (
-            raises("record-already-open"),
-            record(model.decoder),
-        ):
+        with raises("record-already-open"), record(model.decoder):
             pass
         with raises("site-not-called"):
             seen["encoder.0.mixer"].weights()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support import raises
 from torch import Tensor
 
 from saccade.data.augment import Augment, rotate
@@ -142,12 +143,12 @@ def test_wrong_options_are_refused(options: dict[str, Any], sentence: str) -> No
 
 def test_wrong_images_are_refused() -> None:
     for batch in (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(3, 4, 4)):
-        with pytest.raises(
-            SaccadeError, match="expected images B C H W as floats from 0 to 1, got torch"
+        with raises(
+            "image-shape", match="expected images B C H W as floats from 0 to 1, got torch"
         ):
             Augment(flip=True)(batch, seeded())
-    with pytest.raises(
-        SaccadeError, match=r"augment.crop is 12, but the images are 12 × 18; expected less"
+    with raises(
+        "out-of-range", match=r"augment.crop is 12, but the images are 12 × 18; expected less"
     ):
         Augment(crop=12)(images(), seeded())
 

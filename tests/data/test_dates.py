@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 
 import dateutil.parser
 import pytest
+from tests.support import raises
 
 from saccade.data.generated import Dice
 from saccade.data.generated.dates import (
@@ -24,7 +25,6 @@ from saccade.data.generated.dates import (
     year_words,
 )
 from saccade.data.pairs import Pair
-from saccade.errors import SaccadeError
 
 BY_PATTERN = {form.pattern: form for form in FORMS}
 # a form and how the standard library reads it (locale C, English names)
@@ -280,5 +280,5 @@ def test_the_same_seed_gives_the_same_corpus_everywhere() -> None:
 @pytest.mark.parametrize("dev", [-3, MAX_EXAMPLES + 1])
 def test_what_cannot_be_made_is_refused(dev: int) -> None:
     rule = f"but 'dates' has parts of 0 or more examples, at most {MAX_EXAMPLES:,} in all; ask for fewer"
-    with pytest.raises(SaccadeError, match=f"^train=0, dev={dev}, test=0, {rule}$"):
+    with raises("out-of-range", match=f"^train=0, dev={dev}, test=0, {rule}$"):
         dates(train=0, dev=dev, test=0)

@@ -6,12 +6,12 @@ import itertools
 from collections import Counter
 
 import pytest
+from tests.support import raises
 
 from saccade.config import recipes
 from saccade.data.corpora import DOCUMENTS, LABELED, PAIRS, read
 from saccade.data.generated.entailment import LABELS, MAX_EXAMPLES, WORDS, entailment
 from saccade.data.labeled import Labeled
-from saccade.errors import SaccadeError
 
 # what each word is true of, written down again: 9 kinds, 6 colors, 7 actions, 6 places
 PETS = list(
@@ -95,7 +95,7 @@ def test_a_third_each_nothing_twice_and_one_owner_for_both_statements(
 def test_the_test_part_does_not_depend_on_the_other_sizes(book: dict[str, list[Labeled]]) -> None:
     assert entailment(train=0, dev=0, test=150)["test"] == book["test"]
     assert entailment(train=0, dev=0, test=150, seed=1)["test"] != book["test"]
-    with pytest.raises(SaccadeError, match=f"at most {MAX_EXAMPLES:,} in all; ask for fewer"):
+    with raises("out-of-range", match=f"at most {MAX_EXAMPLES:,} in all; ask for fewer"):
         entailment(train=MAX_EXAMPLES)
 
 
@@ -107,7 +107,7 @@ def test_it_has_labels_and_texts_and_no_pairs() -> None:
         "entailment",
     ]
     assert " | " in read(DOCUMENTS, "entailment:dev", sizes)[0].text
-    with pytest.raises(SaccadeError, match="the corpus 'entailment' has no pairs"):
+    with raises("corpus-without-part"):
         read(PAIRS, "entailment:test", sizes)
 
 

@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support import raises
 
 from saccade.data.findings import LEVELS, Finding, Report, measure, report, scan
 from saccade.data.pairs import Pair, each_pair
-from saccade.errors import SaccadeError
 
 
 def check_pairs(pairs: list[Pair], name: str, broken: list[Finding] | None = None) -> Report:
@@ -208,5 +208,5 @@ def test_scanning_json_and_a_missing_file(tmp_path: Path) -> None:
     pairs, broken = scan(each_pair(path))
     assert len(pairs) == 1
     assert [(finding.kind, finding.lines) for finding in broken] == [("JSON", [2, 3, 4])]
-    with pytest.raises(SaccadeError, match="no file"):
+    with raises("no-file"):
         scan(each_pair(tmp_path / "b.jsonl.gz"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import raises
 
 from saccade.data import hub
 from saccade.data.conllu import Sentence
@@ -20,7 +21,7 @@ from saccade.errors import SaccadeError
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(SaccadeError) as caught:
+    with raises("package-missing") as caught:
         corpus("hub:wmt14:de-en:train#de,en")
     assert str(caught.value) == (
         "'hub:wmt14:de-en:train#de,en' needs the package datasets; install it with: pip install 'saccade-attention[hub]'"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 
 from saccade.data import documents as text_file
 from saccade.data import memory
@@ -20,7 +21,6 @@ from saccade.data.corpora import documents as read_documents
 from saccade.data.corpora import labeled as read_labeled
 from saccade.data.documents import Document
 from saccade.data.labeled import Labeled
-from saccade.errors import SaccadeError
 from support import error_of
 
 
@@ -157,8 +157,8 @@ def test_a_line_of_a_whole_file_may_be_long_and_the_text_may_not_fill_the_memory
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(text_file, "MAX_DOCUMENT_BYTES", 1000)
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "line-long-line",
         match=r"^a.txt, line 1: longer than 1,000 bytes; put one document on each line$",
     ):
         read_documents("a.txt", None, "line")

@@ -6,13 +6,13 @@ import lzma
 from pathlib import Path
 
 import pytest
+from tests.support import raises
 
 from saccade.config import recipes
 from saccade.data.corpora import PAIRS, inputs, read
 from saccade.data.lines import LineError
 from saccade.data.paired import arcs_of, heading_of, linearized, overlapping, pairs_of
 from saccade.data.pairs import Pair
-from saccade.errors import SaccadeError
 from saccade.tasks.text_to_text import TextToText
 
 TREE = """\
@@ -43,7 +43,7 @@ def test_a_parse_is_each_words_distance_to_its_head_and_its_relation(
         Pair("Go", trees[1], 8),
     ]
     assert list(inputs(PAIRS, file)) == ["The cat was fed .", "Go"]
-    with pytest.raises(SaccadeError, match="pairs cannot be read from"):
+    with raises("number-of-files"):
         read(PAIRS, file)  # as translation reads files
 
 
@@ -69,8 +69,8 @@ def test_a_sentence_without_a_tree_is_named_by_its_line(tmp_path: Path, column: 
     file = put(
         tmp_path, "a.conllu", TREE + "\n" + "\t".join([*cells]).replace("\t2\t", "\t1\t") + "\n"
     )
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "line-heads",
         match=r"line 8: the sentence has a word without HEAD or DEPREL.*fill both columns",
     ):
         read(PAIRS, file, None, "given")
@@ -146,8 +146,8 @@ def test_only_files_of_text_to_text_are_made_into_pairs() -> None:
         "model": {"family": "bahdanau"},
         "data": {"train": "dates:train", "pairs": "turns"},
     }
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "no-effect",
         match=r"data.pairs has no effect here: it is for task=text-to-text, and files of plain text",
     ):
         recipes.recipe(values)
@@ -155,5 +155,5 @@ def test_only_files_of_text_to_text_are_made_into_pairs() -> None:
         recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turns"}}).data.pairs
         == "turns"
     )
-    with pytest.raises(SaccadeError, match=r"data.pairs is 'turn'; did you mean 'turns'"):
+    with raises("unknown-choice", match=r"data.pairs is 'turn'; did you mean 'turns'"):
         recipes.recipe({**values, "data": {"train": "play.txt", "pairs": "turn"}})

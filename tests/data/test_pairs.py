@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import raises
 
 from saccade.data.corpora import corpus as read_pairs
 from saccade.data.lines import MAX_LINE_BYTES, open_text
@@ -369,7 +370,7 @@ def test_each_wrong_place_has_its_sentence(
 
 
 def test_open_text_names_a_folder_and_a_locked_file(tmp_path: Path) -> None:
-    with pytest.raises(SaccadeError, match=r"is a folder, not a file; give a file in it"):
+    with raises("not-a-file", match=r"is a folder, not a file; give a file in it"):
         list(open_text(tmp_path))
     locked = tmp_path / "locked.en"
     locked.write_text("x", encoding="utf-8")
@@ -386,5 +387,5 @@ def test_a_cut_file_tells_how_far_it_went(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"one\ntwo\nthree\n")[:-8])
     lines = open_text(path)
     assert [next(lines) for _ in range(3)] == ["one", "two", "three"]
-    with pytest.raises(SaccadeError, match="cannot be unpacked after line 3"):
+    with raises("cannot-unpack", match="cannot be unpacked after line 3"):
         next(lines)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from tests.support import raises
 
 from saccade.data.generated import grammar as say
 from saccade.data.generated.choice import Chooser
@@ -21,7 +22,6 @@ from saccade.data.generated.phrasebook import (
     phrasebook,
 )
 from saccade.data.pairs import Pair
-from saccade.errors import SaccadeError
 
 PAST, PRESENT = True, False
 QUICKLY, OFTEN, FINALLY = (
@@ -598,7 +598,7 @@ def test_absurd_sizes_are_refused(test: int) -> None:
     rule = (
         "but 'phrasebook' has parts of 0 or more examples, at most 1,000,000 in all; ask for fewer"
     )
-    with pytest.raises(SaccadeError, match=f"^train=0, dev=0, test={test}, {rule}$"):
+    with raises("out-of-range", match=f"^train=0, dev=0, test={test}, {rule}$"):
         phrasebook(train=0, dev=0, test=test)
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tests.support import raises
 
 from saccade.data.generated.reviews import LABELS, MAX_EXAMPLES, WORDS, reviews
 from saccade.data.labeled import Labeled
-from saccade.errors import SaccadeError
 
 GOOD = {*WORDS["good"], *WORDS["liked"], *WORDS["best"]} | {
     WORDS["plain"][verb] for verb in WORDS["liked"]
@@ -163,5 +163,5 @@ def test_no_word_means_two_things() -> None:
 @pytest.mark.parametrize("train", [-1, MAX_EXAMPLES + 1])
 def test_what_cannot_be_made_is_refused(train: int) -> None:
     rule = f"but 'reviews' has parts of 0 or more examples, at most {MAX_EXAMPLES:,} in all; ask for fewer"
-    with pytest.raises(SaccadeError, match=f"^train={train}, dev=0, test=0, {rule}$"):
+    with raises("out-of-range", match=f"^train={train}, dev=0, test=0, {rule}$"):
         reviews(train=train, dev=0, test=0)

@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from tests.support import raises
 
 from saccade.data.corpora import ASKED, CAPTIONED, PAIRS, PICTURED, documents, read
 from saccade.data.generated.shapes import (
@@ -229,12 +230,13 @@ def test_wrong_options_are_refused(options: dict[str, int], sentence: str) -> No
 
 
 def test_what_shapes_are_not(captions: list[Captioned]) -> None:
-    with pytest.raises(
-        SaccadeError, match="the corpus 'shapes' has no pairs; those that have: phrasebook, dates"
+    with raises(
+        "corpus-without-part",
+        match="the corpus 'shapes' has no pairs; those that have: phrasebook, dates",
     ):
         read(PAIRS, "shapes:train", SIZES)
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "corpus-without-part",
         match="the corpus 'reviews' has no pictures with captions; those that have: shapes",
     ):
         read(CAPTIONED, "reviews:train")

@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 
 from saccade.data.batches import tree_depths, tree_distances
 from saccade.data.corpora import sentences
-from saccade.errors import SaccadeError
 
 
 def random_tree(size: int, seed: int) -> list[int]:
@@ -118,5 +118,5 @@ def test_the_heads_of_a_file_give_distances(tmp_path: Path) -> None:
 )
 def test_what_is_not_a_tree_is_named(heads: list[list[int]], sentence: str) -> None:
     for make in (tree_distances, tree_depths):
-        with pytest.raises(SaccadeError, match=sentence):
+        with raises("wrong-tree", match=sentence):
             make(heads)

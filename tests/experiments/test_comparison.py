@@ -61,12 +61,7 @@ def test_every_recipe_is_trained_with_every_seed_and_judged(
     recipes = {"mean": recipe(data, "mean"), "static": recipe(data, "static")}
     board = Heard()
     table = comparison.compare(recipes, [3, 4], tmp_path / "runs", board)
-    assert board.labels == [
-        "mean, seed 3",
-        "mean, seed 4",
-        "static, seed 3",
-        "static, seed 4",
-    ]
+    assert board.labels == ["mean, seed 3", "mean, seed 4", "static, seed 3", "static, seed 4"]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         "mean-3",
         "mean-4",
@@ -113,10 +108,7 @@ def test_trainings_side_by_side_have_the_metrics_of_trainings_one_by_one(
 
 
 def test_a_training_that_fails_is_named_and_the_others_are_kept(data: Path, tmp_path: Path) -> None:
-    recipes = {
-        "bad": recipe(data, "mean", "data.train=nowhere.tsv"),
-        "good": recipe(data, "mean"),
-    }
+    recipes = {"bad": recipe(data, "mean", "data.train=nowhere.tsv"), "good": recipe(data, "mean")}
     with raises("training-failed") as error:
         comparison.compare(recipes, [0, 1], tmp_path / "runs", Board())
     assert "2 of 4 trainings failed, the first: bad, seed 0: no file 'nowhere.tsv'" in str(

@@ -96,23 +96,11 @@ def test_passes_are_sites_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("tokens", "more", "code"),
     [
-        (
-            WORDS[:3],
-            {},
-            "tokens-do-not-fit",
-        ),
+        (WORDS[:3], {}, "tokens-do-not-fit"),
         (WORDS[:3], {"columns": WORDS[:2]}, "tokens-do-not-fit"),
         (WORDS, {"item": 2}, "index-out-of-range"),
-        (
-            "the black cat",
-            {},
-            "tokens-do-not-fit",
-        ),
-        (
-            [1, 2, 3, 4],
-            {},
-            "tokens-do-not-fit",
-        ),
+        ("the black cat", {}, "tokens-do-not-fit"),
+        ([1, 2, 3, 4], {}, "tokens-do-not-fit"),
     ],
 )
 def test_what_does_not_fit_is_answered_with_a_sentence(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support import raises
 
 from saccade.core import positions
-from saccade.errors import SaccadeError
 from saccade.layers import token_inputs
 from saccade.settings import options_of
 from saccade.studies.tables import recall_lengths
@@ -69,8 +69,9 @@ def test_what_is_asked_of_a_model() -> None:
             else [recall_lengths.IGNORED] * 3
         )
         assert target[:, t].tolist() == expected
-    with pytest.raises(
-        SaccadeError, match="expected a length of at least 16 and an update, got 8 and 1; give more"
+    with raises(
+        "out-of-range",
+        match="expected a length of at least 16 and an update, got 8 and 1; give more",
     ):
         recall_lengths.train_and_test(SMALL, 8, updates=1)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import raises
 
 from saccade import api
-from saccade.errors import SaccadeError
 from saccade.system import run_report
 from saccade.system.recipe_data import SAMPLES
 from saccade.training.loop import Watcher
@@ -173,7 +173,7 @@ def test_what_cannot_be_reported_is_a_sentence(run: Path, tmp_path: Path) -> Non
         printed = run_cli("report", *words)
         assert printed.code == 2
         assert sentence in printed.err
-    with pytest.raises(SaccadeError, match="is not a run folder"):
+    with raises("not-a-run", match="is not a run folder"):
         run_report.read_run(tmp_path / "nowhere")
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 
 from saccade.config import recipes
 from saccade.data.documents import Document
 from saccade.data.pairs import Pair
-from saccade.errors import SaccadeError
 from saccade.system.recipe_data import examples_of
 from saccade.tasks.language import LanguageModelling
 from saccade.tasks.translation import Translation, swap
@@ -52,8 +52,8 @@ def test_of_one_long_text_the_end_is_kept_back() -> None:
     assert train.text + dev.text == text
     assert len(train.text) == int(0.9 * len(text))
     assert dev.line == 1 + train.text.count("\n")
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "text-too-short",
         match=r"the text is too short to hold a part of it out; give more text, or data.dev",
     ):
         LanguageModelling.divide([Document("x", 1)], 0.1)
@@ -62,10 +62,7 @@ def test_of_one_long_text_the_end_is_kept_back() -> None:
 
 
 def test_one_example_cannot_be_divided() -> None:
-    with pytest.raises(
-        SaccadeError,
-        match=r"there is one training example and no data.dev; give more examples, or a dev set",
-    ):
+    with raises("one-example"):
         Translation.divide([1], 0.1)
 
 
@@ -83,7 +80,7 @@ def test_train_and_dev_of_one_file_share_nothing(tmp_path: Path) -> None:
     train, dev = examples_of(made, "train"), examples_of(made, "dev")
     assert (len(train), len(dev)) == (30, 10)
     assert not {pair.source for pair in train} & {pair.source for pair in dev}
-    with pytest.raises(SaccadeError, match=r"data.test is not set; name the data"):
+    with raises("data-missing"):
         examples_of(made, "test")
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import nn
 
 from saccade import api
@@ -672,7 +673,7 @@ def test_what_any_model_of_language_looks_at_is_shown(
         last = torch.tensor(found.sites[0].weights)[:, -1]
         assert found.sites[0].rows[-1] == "<query>"
         assert (last[:, -1] == 0).all(), "nobody looks at a query"
-    with pytest.raises(SaccadeError, match="the model reads 40 at once; shorten it"):
+    with raises("text-too-long", match="the model reads 40 at once; shorten it"):
         api.show(made, "the " * 50)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support import raises
 
 from saccade import api
 from saccade.config import recipes
 from saccade.data.pairs import Pair
 from saccade.data.vocabulary import Vocabulary
-from saccade.errors import SaccadeError
 from saccade.models.protocols import Seq2Seq
 from saccade.system.system import System
 from saccade.tasks.metrics import (
@@ -88,8 +88,8 @@ def test_rouge_by_hand() -> None:
 
 def test_rouge_says_which_package_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "package-missing",
         match=r"needs the package rouge-score; install it with: pip install .*\[metrics\]",
     ):
         score_all(chosen("rouge"), ["a"], [Pair("a", "b")])
@@ -159,7 +159,7 @@ def test_the_unigram_loss_by_hand() -> None:
 def test_metrics_are_chosen_by_name() -> None:
     assert [type(one) for one in chosen("code, rouge")] == [table["code"], table["rouge"]]
     assert chosen("") == []
-    with pytest.raises(SaccadeError, match="no metric named 'bleurt'"):
+    with raises("unknown-name", match="no metric named 'bleurt'"):
         recipes.recipe(
             {"task": "text-to-text", "model": {"family": "bahdanau"}, "data": {"metrics": "bleurt"}}
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support import raises
 
 from saccade import api, cli
 from saccade.config import recipes
@@ -79,9 +80,7 @@ def test_parts_of_the_karate_club_know_different_members() -> None:
     assert known["train"] == {0, 33}, "the teacher and the president"
     assert sum(map(len, known.values())) == len(set.union(*known.values())) == 34
     assert karate(4, 0, 0, seed=1)["train"] != karate(4, 0, 0)["train"]
-    with pytest.raises(
-        SaccadeError, match=r"train=30, dev=10, test=22, but 'karate' has 34 members"
-    ):
+    with raises("out-of-range", match=r"train=30, dev=10, test=22, but 'karate' has 34 members"):
         karate(train=30)
 
 
@@ -115,7 +114,7 @@ def test_a_graph_in_numbers() -> None:
         "an edge of a kind never seen is an edge"
     )
     assert Nodes.restore(recipe(), json.loads(json.dumps(task.tokens()))).kinds == task.kinds
-    with pytest.raises(SaccadeError, match="line 4: the label 'c' was never seen in training"):
+    with raises("unknown-label", match="line 4: the label 'c' was never seen in training"):
         task.numbers([Graph(("red",), ("c",), (), 4)])
 
 
@@ -276,8 +275,8 @@ def test_models_are_compared_by_the_nodes_of_one_graph_and_by_graphs_where_there
 
 def test_nodes_of_several_words_are_for_graph_networks() -> None:
     task = api.build(recipe(), [TINY]).task
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "wrong-relation",
         match=r"node 1 has 2 words, and this model reads one per node; choose model\.family=graph",
     ):
         task.numbers([Graph(("red", "red blue"), ("a", "b"), (), 1)])

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import raises
 from torch import nn
 
 from saccade.config import recipes
 from saccade.core import auxiliary_losses
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from saccade.errors import SaccadeError
 from saccade.recipe import LanguageRecipe
 from saccade.tasks.objectives import (
     Causal,
@@ -330,7 +330,7 @@ def test_a_block_is_a_function_of_seed_epoch_and_start(kind: type[Objective]) ->
 def test_a_family_that_cannot_learn_this_is_told(
     kind: type[Objective], family: str, sentence: str
 ) -> None:
-    with pytest.raises(SaccadeError) as error:
+    with raises("family-not-supported") as error:
         kind(TEXT, LanguageRecipe(objective=objectives.name_of(kind), block=8)).build(
             builder(family)
         )

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support import raises
 
 from saccade import api
 from saccade.config import recipes
 from saccade.core import record
 from saccade.data.corpora import ASKED, read
 from saccade.data.image_examples import Asked
-from saccade.errors import SaccadeError
 from saccade.system import run_report
 from saccade.tasks.label_task import Numbered
 from saccade.tasks.questions import Questions, SharedPlans
@@ -269,8 +269,9 @@ def test_data_that_are_no_questions_with_a_closed_set_of_answers_are_refused() -
     assert "line 1 of the training data has no answer" in error_of(
         lambda: api.build(recipe(), [Asked(each[0].image, "a?", None, 1)])
     )
-    with pytest.raises(
-        SaccadeError, match="which is not an encoder whose text looks at an image; choose one of: "
+    with raises(
+        "family-not-supported",
+        match="which is not an encoder whose text looks at an image; choose one of: ",
     ):
         recipes.recipe(
             {

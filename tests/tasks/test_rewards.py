@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade import api
 from saccade.config import recipes
 from saccade.core import State
-from saccade.errors import SaccadeError
 from saccade.tasks import rewards
 from saccade.tasks.rewards import Reward, gleu
 from saccade.training.losses import Batch
@@ -144,9 +144,10 @@ def test_what_does_not_go_together_is_refused() -> None:
         made = recipes.recipe(
             {"model": {"family": "gnmt"}, "training": {"reward": "gleu", name: value}}
         )
-        with pytest.raises(
-            SaccadeError, match=f"does not go with training.{name}={value}; leave one of them out"
+        with raises(
+            "setting-without-effect",
+            match=f"does not go with training.{name}={value}; leave one of them out",
         ):
             Reward.of(made.training, BOS, EOS)
-    with pytest.raises(SaccadeError, match="reward_samples"):
+    with raises("no-effect", match="reward_samples"):
         recipes.recipe({"model": {"family": "gnmt"}, "training": {"reward_samples": 4}})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from tests.support import raises
 from torch import Tensor, nn
 
 from saccade.config import recipes
@@ -20,7 +21,6 @@ from saccade.core.record import Site
 from saccade.core.scores import Dot
 from saccade.data.pairs import Pair
 from saccade.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from saccade.errors import SaccadeError
 from saccade.models.protocols import Seq2Seq
 from saccade.recipe import Recipe
 from saccade.tasks import text_scores
@@ -237,8 +237,8 @@ def test_alignments_come_in_the_order_of_the_pairs_and_padding_has_no_say() -> N
 
 def test_a_model_without_attention_to_the_source_has_no_alignment() -> None:
     words = task()
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "no-attention-to-source",
         match=r"this model does not attend to the source, so .* use a model with attention",
     ):
         words.align(tiny(words, "fixed-context"), PAIRS)
@@ -324,8 +324,8 @@ def test_quarters_are_as_equal_as_whole_lengths_allow() -> None:
 
 def test_a_line_too_long_for_a_batch_is_named() -> None:
     words = task()
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "wrong-example",
         match=r"line 3 of the training data has 8 \+ 9 tokens, .* \(training.tokens=16\); raise training.tokens",
     ):
         words.work(recipe(tokens=16, strict=True), PAIRS, PAIRS, torch.device("cpu"))
@@ -516,8 +516,8 @@ def test_bleu_on_lower_cased_moses_tokens_is_what_the_two_libraries_give() -> No
     assert "sacremoses tokens (de)" in str(found["bleu_tok_lc_how"])
     assert "bleu_tok_lc" not in scores(outputs, references)
     for wrong in ("", "DE", "../de", "german", "xx"):
-        with pytest.raises(
-            SaccadeError,
+        with raises(
+            "unknown-language",
             match="is not a language with Moses tokens; choose one of as, bn, ca, cs, de,",
         ):
             scores(outputs, references, wrong)
@@ -525,8 +525,8 @@ def test_bleu_on_lower_cased_moses_tokens_is_what_the_two_libraries_give() -> No
 
 def test_moses_tokens_without_the_package_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "package-missing",
         match=r"need the package sacremoses; install it with: pip install 'saccade-attention\[scoring\]'",
     ):
         scores(["a"], ["a"], "de")

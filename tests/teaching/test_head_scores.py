@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support import raises
 
 from saccade import api, cli
 from saccade.config import recipes
@@ -15,7 +16,6 @@ from saccade.data.conllu import Sentence
 from saccade.data.corpora import SENTENCES, read
 from saccade.data.generated.senses import WORDS as TABLES
 from saccade.data.generated.senses import senses
-from saccade.errors import SaccadeError
 from saccade.layers.multihead_attention import PlainAttention
 from saccade.teaching import head_scores
 from saccade.training.checkpoints import RunFolder
@@ -85,8 +85,8 @@ def test_where_no_words_attend_to_words_is_told() -> None:
         ["x"],
         [Site("cross", ["le", "chat"], list(WORDS), np.full((1, 2, 7), 1 / 7))],
     )
-    with pytest.raises(
-        SaccadeError,
+    with raises(
+        "no-self-attention",
         match="no attention between the words of a sentence was found in 2 sentences; give a model",
     ):
         head_scores.score_heads(lambda text: between, [GOLD, GOLD])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support import raises
 from torch import nn
 
 from saccade import cli
 from saccade.config.catalogue import SLOTS
 from saccade.core import masks
-from saccade.errors import SaccadeError
 from saccade.teaching import symmetry
 from saccade.teaching.symmetry import SYMMETRIES, Row, checking, subjects
 from saccade.teaching.symmetry.subjects import Subject, vectors
@@ -116,11 +116,11 @@ def test_names_are_found_in_their_slots() -> None:
     assert ("positions", "none") in symmetry.find("none")
     assert symmetry.find("positions.none") == [("positions", "none")]
     assert symmetry.find("pools") == [("pools", entry.name) for entry in SLOTS["pools"]]
-    with pytest.raises(
-        SaccadeError, match=r"no layer, slot or run named 'rotari'; did you mean 'rotary'\?"
+    with raises(
+        "unknown-name", match=r"no layer, slot or run named 'rotari'; did you mean 'rotary'\?"
     ):
         symmetry.find("rotari")
-    with pytest.raises(SaccadeError, match="give a layer of `saccade list`, a slot"):
+    with raises("unknown-name", match="give a layer of `saccade list`, a slot"):
         symmetry.find("qqqq")
 
 

@@ -90,12 +90,7 @@ def test_who_prints(monkeypatch: pytest.MonkeyPatch) -> None:
             SharedError("x", True, code="x"),
             SharedError("x", False, code="x"),
         )
-    ] == [
-        False,
-        False,
-        True,
-        False,
-    ]
+    ] == [False, False, True, False]
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert [prints(error) for error in (plain, stopped, SharedError("x", False, code="x"))] == [
         True,
@@ -127,10 +122,7 @@ def test_processes_that_cannot_meet_are_told(monkeypatch: pytest.MonkeyPatch) ->
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with (
-        raises("ranks-cannot-connect"),
-        join_ranks(torch.device("cpu")),
-    ):
+    with raises("ranks-cannot-connect"), join_ranks(torch.device("cpu")):
         pass
 
 

@@ -65,7 +65,10 @@ def slot(name: str) -> str:
     """A slot by its own name or by a usual one (`families` for models), or an error that knows the nearest name."""
     found = USUAL.get(name.lower().replace(" ", "-").replace("_", "-"), name)
     if found not in slots():
-        raise SaccadeError(f"no slot named '{name}'{did_you_mean(name, [*slots(), 'recipes'])}")
+        raise SaccadeError(
+            f"no slot named '{name}'{did_you_mean(name, [*slots(), 'recipes'])}",
+            code="unknown-name",
+        )
     return found
 
 

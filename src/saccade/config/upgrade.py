@@ -1,6 +1,7 @@
 """Recipes and model folders of earlier versions: their settings and the names of their parameters, as they are called now."""
 
 import dataclasses
+import functools
 import logging
 import re
 from collections.abc import Mapping
@@ -80,9 +81,15 @@ def respelled(tree: dict[str, Any]) -> dict[str, Any]:
     if pictures and isinstance(training, dict) and "tokens" in training:
         training["batch_size"] = training.pop("tokens")
         notes.append("training.tokens of pictures is now training.batch_size")
-    if notes:
-        log.warning("an old spelling was upgraded: %s", "; ".join(notes))
+    note("; ".join(notes))
     return found
+
+
+@functools.cache
+def note(upgrades: str) -> None:
+    """Logs the same upgrades once, though a recipe is read several times and many recipes may need them."""
+    if upgrades:
+        log.warning("an old spelling was upgraded: %s", upgrades)
 
 
 def upgrade_parameter(name: str) -> str:
@@ -106,7 +113,8 @@ def without_unset(model: Mapping[str, Any]) -> dict[str, Any]:
     }
     if found.get("family") == "vit" and found.pop("token", False):
         raise SaccadeError(
-            "the model has a class token that no output reads (model.token); train it again with model.pool=token"
+            "the model has a class token that no output reads (model.token); train it again with model.pool=token",
+            code="old-model",
         )
     stack = found.get("stack")
     if isinstance(stack, dict) and stack.get("decoder_blocks", 0) is None:

@@ -14,17 +14,7 @@ from ...core.positions import sinusoid
 from ...errors import SaccadeError
 from ...settings import Choice
 from ...views.document import shorten
-from ...views.worked_steps import (
-    How,
-    Matrix,
-    Step,
-    Worked,
-    in_order,
-    number,
-    numbered,
-    quote,
-    row,
-)
+from ...views.worked_steps import How, Matrix, Step, Worked, in_order, number, numbered, quote, row
 from .attention_steps import array, formula
 from .worked_attention import Parts, choose_parts, compute, inputs, learned_of
 
