@@ -69,8 +69,8 @@ def test_one_training_reads_builds_and_learns_once(
     assert Path("run/report.html").exists()
     assert counts == {
         "recipe files": 1,
-        "recipes": 1,
-        "models on meta": 1,
+        "recipes": 3,  # its own, that of the best model, and the defaults for the report
+        "models on meta": 2,  # of the first and the last of these
         "models on cpu": 2,  # that which is trained, and the best one at the end
         "tokenizers": tokenizers,
     }

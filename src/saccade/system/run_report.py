@@ -26,6 +26,7 @@ EVALUATIONS, LOOKS, LONGEST = 12, 2, 400  # of them in a page; characters in a c
 ABOUT = "run.json"
 PSNR = "Of the dev set: pictures, and what the model made of them."
 Show = Callable[[System, str], Document]
+Note = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,7 @@ def draw_curves(path: Path, runs: Sequence[Run]) -> bytes:
 
 
 def finish(
-    path: Path,
-    recipe: Recipe,
-    system: System | None,
-    work: Work,
-    show: Show,
-    note: Callable[[str], object],
+    path: Path, recipe: Recipe, system: System | None, work: Work, show: Show, note: Note
 ) -> None:
     """Writes `curves.png` of a run that stops, and with its best system `report.html`; whatever fails is a note and breaks no run."""
     try:
@@ -261,8 +257,13 @@ def settings(runs: Sequence[Run]) -> list[list[str]]:
     """Of one run what differs from the defaults of its task and model; of several what differs between them."""
     each, head = [flat(run.recipe.to_dict()) for run in runs], [str(run.path) for run in runs]
     if len(runs) == 1:
-        each = [*each, flat(recipes.defaults_of(runs[0].recipe).to_dict())]
-        head = ["value", "default"]
+        recipe = runs[0].recipe
+        objective = {"language": {"objective": recipe.language.objective}}
+        objective = {} if recipe.language.objective == "causal" else objective
+        plain = recipes.recipe(
+            {"task": recipe.task, "model": {"family": recipe.model["family"]}, **objective}
+        )
+        each, head = [*each, flat(plain.to_dict())], ["value", "default"]
     keys = [
         key
         for key in dict.fromkeys(key for one in each for key in one)
