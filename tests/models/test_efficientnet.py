@@ -204,7 +204,7 @@ def test_what_is_no_checkpoint_is_refused(
     )
     missing = {name: value for name, value in good.items() if name != "_bn0.bias"}
     assert "for embedding.norm.bias, got nothing" in error_of(missing)
-    monkeypatch.setattr(pretrained, "MOST_BYTES", 100)
+    monkeypatch.setattr(pretrained, "MAX_FILE_BYTES", 100)
     assert "expected at most 100 bytes of weights" in error_of(good)
 
 
