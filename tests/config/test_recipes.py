@@ -523,10 +523,8 @@ def test_a_model_that_is_written_out_is_not_built_again_to_be_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     built: list[object] = []
-    complete = recipes.building.complete
-    monkeypatch.setattr(
-        recipes.building, "complete", lambda *given: built.append(given) or complete(*given)
-    )
+    complete = recipes.complete
+    monkeypatch.setattr(recipes, "complete", lambda *given: built.append(given) or complete(*given))
     made = recipes.recipe({"model": {"family": "luong", "dim": 24, "hidden": 40}})
     assert len(built) == 1
     assert recipes.recipe(made.to_dict()) == made

@@ -18,9 +18,16 @@ from tests.support import raises
 
 import saccade
 from saccade import api
-from saccade.config import recipes
+from saccade.config import recipes, upgrade
 from saccade.decoding import Beam
 from saccade.errors import SaccadeError
+
+
+@pytest.fixture(autouse=True)
+def upgrades_are_noted_again() -> None:
+    """Each upgrade is noted once in a process."""
+    upgrade.note.cache_clear()
+
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 ROOT = FIXTURES / "v0.1.0"

@@ -241,9 +241,9 @@ def recipe_of(values: dict[str, Any], path: Path, overrides: Sequence[str] = ())
     return recipe(without_removed(rest) if "saccade" in values else rest, overrides)
 
 
-def to_json(made: Recipe) -> str:
-    """The text of a run's recipe.json and of a model's config.json."""
-    values = {**MODEL_TYPE, "saccade": VERSION, **made.to_dict()}
+def to_json(made: Recipe, of_model: bool = False) -> str:
+    """The text of a run's recipe.json, or of a model's config.json."""
+    values = {**(MODEL_TYPE if of_model else {}), "saccade": VERSION, **made.to_dict()}
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -84,8 +84,9 @@ def printed(
             made.append(("".join(lines).removesuffix("\n"), one.row(name)))
         else:
             row = one.row(name)
-            if system.task.verbs[0] == "reconstruct" and "translation" in row:
-                row["text"] = row.pop("translation")
+            again = system.task.verbs[0] == "reconstruct"
+            if (text := row.pop("translation", None) if again else None) is not None:
+                row["text"] = text
             made.append((one.line(name), row))
     if how.align:
         pairs = [Pair(str(given), one.text) for given, one in zip(inputs, answers, strict=True)]

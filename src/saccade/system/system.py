@@ -366,7 +366,7 @@ def check_options(recipe: Recipe, options: Mapping[str, Any]) -> None:
 
 def model_files(system: System) -> dict[str, Writer]:
     """The model folder's files besides the parameters."""
-    text = recipes.to_json(system.recipe)
+    text = recipes.to_json(system.recipe, of_model=True)
     tokens = json.dumps(system.task.tokens(), ensure_ascii=False) + "\n"
     return {
         "config.json": lambda path: path.write_text(text, encoding="utf-8"),
