@@ -22,7 +22,7 @@ RECIPE: dict[str, Any] = {
     "data": {
         "train": "phrasebook:train",
         "dev": "phrasebook:dev",
-        "phrasebook": {"train": 60, "dev": 5, "test": 5},
+        "options": {"train": 60, "dev": 5, "test": 5},
     },
     "vocabulary": {"kind": "words"},
     "model": {"family": "transformer", "size": "tiny"},
