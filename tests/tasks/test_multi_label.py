@@ -129,6 +129,11 @@ def test_commands_evaluate_show_and_compare(run: Path, tmp_path: Path) -> None:
     assert run_cli("evaluate", run / "run", run / "test.tsv", "--json").json["micro_f1"] > 90
     assert run_cli("show", run / "run", "the red cat", "--out", tmp_path / "a.html").code == 0
     assert run_cli("classify", run / "run", "--input", run / "test.tsv").out.count("\n") == 60
+    # of several labels the effects are those on the likeliest
+    effects = run_cli("classify", run / "run", "the red cat was here", "--effect", "--json").json
+    words = dict(effects["effects"])
+    assert list(words) == ["the", "red", "cat", "was", "here"]
+    assert max(words, key=lambda word: words[word]) in ("red", "cat")
     for name in ("one", "two"):
         values = recipe(run, model={**MODEL, "depth": 1 + (name == "two")})
         values["training"]["updates"] = 5

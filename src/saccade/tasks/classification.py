@@ -120,6 +120,8 @@ class Classification(LabelTask):
                 code="text-too-short",
             )
         without = [" ".join(words[:n] + words[n + 1 :]) for n in range(len(words))]
-        found = self.predict(model, [text, *without])
-        whole, *less = (one.probabilities[label] for _, one in found)
+        chances = [one.probabilities for _, one in self.predict(model, [text, *without])]
+        if label not in chances[0]:  # several labels, or none: the likeliest
+            label = max(chances[0], key=lambda name: chances[0][name])
+        whole, *less = (each[label] for each in chances)
         return [(word, whole - chance) for word, chance in zip(words, less, strict=True)]
