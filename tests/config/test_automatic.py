@@ -203,7 +203,8 @@ def test_a_run_writes_what_was_chosen_and_is_resumed_and_repeated_exactly(
         torch.get_num_threads(),
     )
     assert "size" not in written["model"]
-    assert written == json.loads((tmp_path / "whole" / "best" / "config.json").read_text())
+    config = json.loads((tmp_path / "whole" / "best" / "config.json").read_text())
+    assert config == {"model_type": "saccade", **written}
     with pytest.raises(RuntimeError):
         api.fit(made, tmp_path / "run", watcher=Quit(3))
     # another machine, or another hour
